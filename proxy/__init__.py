@@ -1,0 +1,1 @@
+"""Who asks: the ASGI app, the backend client, streaming, headers, admin API, command line."""

@@ -1,0 +1,1 @@
+"""What may be reused: entries, vector index, reuse decision, invalidation. No HTTP."""

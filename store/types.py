@@ -1,0 +1,159 @@
+"""The plain values that cross the border of the store. No behaviour here.
+
+Bytes keys are 32-byte BLAKE2b digests made by ``fingerprint.keys``. Times are seconds since the epoch (float, UTC) and
+always passed in: nothing below ``store.cache`` reads a clock.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+from fingerprint.conversation import Turn
+
+__all__ = [
+    "Answer",
+    "Candidate",
+    "Decision",
+    "EntryState",
+    "Hit",
+    "IdentityParts",
+    "Judgement",
+    "Level",
+    "Policy",
+    "Query",
+    "Relation",
+    "ReuseConfidence",
+]
+
+Level = Literal["answer", "kv", "miss", "bypass"]
+EntryState = Literal["active", "suspect", "frozen", "retracted"]
+RelationKind = Literal["equal", "compatible", "conflict"]
+
+
+@dataclass(frozen=True, slots=True)
+class IdentityParts:
+    """What produced an answer, part by part, so that each can be purged by its own dimension (DESIGN §6)."""
+
+    endpoint: str  # "chat.completions" | "completions" | "responses" | "messages"
+    model: str
+    weights_version: str
+    tokenizer: str
+    lora: str
+    system_prompt: str  # hex digest, "" where there is none
+    tools: str  # hex digest, "" where there are none
+    knowledge_version: str
+    fingerprint_schema: str
+    embedder: str
+    fields: str  # hex digest of every other request field that changes an answer
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A complete, successful answer.
+
+    ``body`` is the whole reply in its non-streamed JSON form (a streamed one has been assembled), ``text`` the text of
+    the first choice: what the client's next request will carry in its history.
+    """
+
+    body: bytes
+    text: str
+    prompt_tokens: int
+    completion_tokens: int
+    seconds: float  # what the answer cost: first byte sent upstream to last byte received
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """One turn as the store sees it."""
+
+    turn: Turn
+    partition: bytes
+    identity: bytes
+    parts: IdentityParts
+    exact_key: bytes
+    place_key: bytes | None  # key of the literal history before ``turn.message``; None where there is no history
+    session: str | None = None  # hashed session id where the caller sent one
+    max_age_s: float | None = None  # the caller's Cache-Control: max-age
+    semantic: bool = True  # False: exact look-up only (opaque parts, tools, time-sensitive, …)
+    ttl_s: float | None = None  # asked for by the caller or set by admission; None: the configured default
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """An entry that may be served."""
+
+    entry_id: str
+    answer: Answer
+    age_s: float
+    confidence: float  # 1.0 for an exact hit
+    exact: bool
+    state: EntryState = "active"
+
+
+@dataclass(frozen=True, slots=True)
+class Relation:
+    """How one field of two turns compares; ``sentence`` is what ``explain`` prints."""
+
+    name: str  # "numbers", "entities", "polarity", "direction", "context", …
+    kind: RelationKind
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A stored turn that might answer the query."""
+
+    entry_id: str
+    turn: Turn
+    similarity: float  # cosine of the two last messages, −1 … 1
+    window_similarity: float  # cosine of the two window vectors, −1 … 1; 1.0 where both have no history
+    same_place: bool  # both hang from the same node of the forest
+    age_s: float = 0.0
+    state: EntryState = "active"
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """What was thought of one candidate."""
+
+    entry_id: str
+    similarity: float
+    same_place: bool
+    confidence: float  # 0 … 1, calibrated; 0.0 where a guard objected before it was asked
+    relations: tuple[Relation, ...] = ()
+    objections: tuple[str, ...] = ()  # names of the guards that vetoed
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """The thresholds of one decision, each 0 … 1."""
+
+    answer: float
+    verify: float
+    max_candidates: int = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """The outcome, with everything that led to it."""
+
+    level: Level
+    reason: str
+    entry_id: str | None = None
+    confidence: float = 0.0
+    judgements: tuple[Judgement, ...] = field(default=())
+
+
+class ReuseConfidence(Protocol):
+    """Calibrated probability that a candidate's answer is right for a turn."""
+
+    @property
+    def version(self) -> str:
+        """Name of the artefact; part of the decision's identity."""
+
+    def first(self, query: Turn, candidate: Candidate) -> float:
+        """Cheap estimate over comparisons, 0 … 1; asked for every candidate no guard objects to."""
+
+    def second(self, query: Turn, candidate: Candidate, first: float) -> float:
+        """Best estimate, 0 … 1; asked for the most promising candidates only (about 10–25 ms)."""
