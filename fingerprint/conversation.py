@@ -12,9 +12,9 @@ class Message:
     """One message of a conversation.
 
     ``text`` is the message's text: a string content as it stands, a list of text parts joined by ``"\\n"``; in Unicode
-    NFC, otherwise untouched. ``opaque`` is the injective encoding (``keys.canonical``) of everything in the message that
-    is neither its role nor its text (tool calls, images, audio, ``name``, ``tool_call_id``, …); empty where there is none.
-    A list of one text part and the same plain string are the same message.
+    NFC, otherwise untouched. ``opaque`` is the injective encoding (``keys.canonical``) of everything in the message
+    that is neither its role nor its text (tool calls, images, audio, ``name``, ``tool_call_id``, …); empty where
+    there is none. A list of one text part and the same plain string are the same message.
     """
 
     role: str
