@@ -51,7 +51,8 @@ class DataMissing(FileNotFoundError):  # noqa: N818 - reads as the sentence it i
 class Pair:
     """Two conversations and whether one answer could serve both.
 
-    ``domain`` is what a split must not cut: a family's domain, or the stem of a public file. ``family`` is the id of the
+    ``domain`` is what a split must not cut: a family's domain, or the stem of a public file. ``family`` is the id of
+    the
     family, or of the pair itself for public data. ``label_origin`` is ``dataset``, ``resolved``, ``answers`` or
     ``derived`` (a pairing rule, noisier).
     """

@@ -1,0 +1,93 @@
+"""The reuse decision: a pure function over plain values (DESIGN §3.7).
+
+No network, disk or clock: the proxy, the evaluator and the tests run this very code.
+
+Order of judgement. A candidate in a state that may not be served is passed over. Guards come first and are vetoes: a
+candidate they object to is never asked for its confidence, so no similarity outvotes them. The cheap estimate is made
+for every candidate that is left; the expensive one only for the one or two that look best. Then two thresholds:
+
+- confidence at or above ``answer``: the candidate's answer is served;
+- between ``verify`` and ``answer``: ``kv`` (nothing verifies suspects in this release, so nothing is served as one);
+- below: ``miss``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from fingerprint.conversation import Turn
+from store.types import Candidate, Decision, Judgement, Policy, Relation, ReuseConfidence
+
+__all__ = ["Objections", "decide"]
+
+Objections = Callable[[Turn, Turn, bool], tuple[tuple[Relation, ...], tuple[str, ...]]]
+"""Guards: query, candidate, same node or not -> every relation, and the names of those that veto."""
+
+SERVABLE = frozenset({"active", "frozen"})
+CLOSE_LOOKS = 2
+"""How many candidates the second stage may look at."""
+
+
+def decide(
+    query: Turn,
+    candidates: Sequence[Candidate],
+    policy: Policy,
+    confidence: ReuseConfidence,
+    objections: Objections,
+) -> Decision:
+    """Decide whether one of ``candidates`` answers ``query``.
+
+    ``candidates`` in any order; the ``policy.max_candidates`` nearest are judged, those of the same place before the
+    rest. Every one judged is in ``Decision.judgements``, best first, with its relations and objections.
+
+    Errors raised by ``confidence`` or ``objections`` are not caught here: a failure is not an approval, and the caller
+    counts it as a miss.
+    """
+    servable = [c for c in candidates if c.state in SERVABLE]
+    if not servable:
+        return Decision("miss", "no candidate" if not candidates else "no candidate that may be served")
+    nearest = sorted(servable, key=lambda c: (not c.same_place, -c.similarity))[: policy.max_candidates]
+
+    judged: list[tuple[Candidate, Judgement]] = []
+    for candidate in nearest:
+        relations, vetoes = objections(query, candidate.turn, candidate.same_place)
+        first = 0.0 if vetoes else _probability(confidence.first(query, candidate))
+        judged.append(
+            (
+                candidate,
+                Judgement(
+                    entry_id=candidate.entry_id,
+                    similarity=candidate.similarity,
+                    same_place=candidate.same_place,
+                    confidence=first,
+                    relations=relations,
+                    objections=vetoes,
+                ),
+            )
+        )
+
+    judged.sort(key=lambda pair: (not pair[1].objections, pair[1].confidence, pair[1].similarity), reverse=True)
+    for place, (candidate, judgement) in enumerate(judged[:CLOSE_LOOKS]):
+        if not judgement.objections:
+            best = _probability(confidence.second(query, candidate, judgement.confidence))
+            judged[place] = (candidate, replace(judgement, confidence=best))
+    # A candidate nobody looked at closely must not overtake one that was: only the close looks can be served.
+    judged[:CLOSE_LOOKS] = sorted(
+        judged[:CLOSE_LOOKS], key=lambda pair: (not pair[1].objections, pair[1].confidence), reverse=True
+    )
+    judgements = tuple(judgement for _, judgement in judged)
+    top = judgements[0]
+    if top.objections:
+        return Decision("miss", f"guard: {', '.join(top.objections)}", None, 0.0, judgements)
+    if top.confidence >= policy.answer:
+        return Decision("answer", "confident", top.entry_id, top.confidence, judgements)
+    if top.confidence >= policy.verify:
+        return Decision("kv", "not sure enough to answer", top.entry_id, top.confidence, judgements)
+    return Decision("miss", "confidence too low", None, top.confidence, judgements)
+
+
+def _probability(value: float) -> float:
+    """``value`` where it is a probability, else 0: a broken estimate (NaN, out of range) never serves."""
+    return value if math.isfinite(value) and 0.0 <= value <= 1.0 else 0.0

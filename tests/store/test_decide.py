@@ -1,0 +1,148 @@
+"""The reuse decision is a pure function; these are its sentences."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fingerprint.conversation import Message, Turn
+from store.decide import decide
+from store.types import Candidate, EntryState, Policy, Relation
+
+POLICY = Policy(answer=0.9, verify=0.6)
+
+
+def turn(text: str) -> Turn:
+    return Turn(system=(), history=(), message=Message("user", text))
+
+
+def candidate(
+    name: str, similarity: float = 0.9, *, state: EntryState = "active", same_place: bool = False
+) -> Candidate:
+    return Candidate(name, turn(name), similarity, 1.0, same_place, state=state)
+
+
+class Estimates:
+    """A confidence whose two stages are given by name; remembers what it was asked."""
+
+    version = "test"
+
+    def __init__(self, first: dict[str, float], second: dict[str, float] | None = None) -> None:
+        self._first, self._second = first, second or {}
+        self.asked_first: list[str] = []
+        self.asked_second: list[str] = []
+
+    def first(self, query: Turn, candidate: Candidate) -> float:
+        self.asked_first.append(candidate.entry_id)
+        return self._first[candidate.entry_id]
+
+    def second(self, query: Turn, candidate: Candidate, first: float) -> float:
+        self.asked_second.append(candidate.entry_id)
+        return self._second.get(candidate.entry_id, first)
+
+
+def no_objection(query: Turn, other: Turn, same_place: bool) -> tuple[tuple[Relation, ...], tuple[str, ...]]:
+    return (), ()
+
+
+def objects_to(*names: str):  # type: ignore[no-untyped-def]
+    def objections(query: Turn, other: Turn, same_place: bool) -> tuple[tuple[Relation, ...], tuple[str, ...]]:
+        if other.message.text in names:
+            return (Relation("numbers", "conflict", "5 on one side, 6 on the other"),), ("numbers",)
+        return (Relation("numbers", "equal", "both say 5"),), ()
+
+    return objections
+
+
+def test_no_candidate_is_a_miss() -> None:
+    assert decide(turn("q"), [], POLICY, Estimates({}), no_objection).level == "miss"
+
+
+def test_the_most_confident_candidate_is_answered() -> None:
+    decision = decide(
+        turn("q"), [candidate("a"), candidate("b")], POLICY, Estimates({"a": 0.91, "b": 0.95}), no_objection
+    )
+    assert (decision.level, decision.entry_id, decision.confidence) == ("answer", "b", 0.95)
+
+
+def test_an_objection_is_never_outvoted() -> None:
+    estimates = Estimates({"a": 1.0})
+    decision = decide(turn("q"), [candidate("a", 1.0)], POLICY, estimates, objects_to("a"))
+    assert decision.level == "miss" and decision.entry_id is None
+    assert decision.reason == "guard: numbers"
+    assert decision.judgements[0].confidence == 0.0
+    assert estimates.asked_first == [] and estimates.asked_second == []
+
+
+def test_an_objection_to_the_best_leaves_the_next_best_to_be_answered() -> None:
+    estimates = Estimates({"a": 1.0, "b": 0.93})
+    decision = decide(turn("q"), [candidate("a", 0.99), candidate("b", 0.9)], POLICY, estimates, objects_to("a"))
+    assert (decision.level, decision.entry_id) == ("answer", "b")
+    assert {j.entry_id for j in decision.judgements} == {"a", "b"}
+
+
+def test_between_the_thresholds_nothing_is_served() -> None:
+    decision = decide(turn("q"), [candidate("a")], POLICY, Estimates({"a": 0.7}), no_objection)
+    assert decision.level == "kv"
+
+
+def test_below_both_thresholds_is_a_miss_without_an_entry() -> None:
+    decision = decide(turn("q"), [candidate("a")], POLICY, Estimates({"a": 0.59}), no_objection)
+    assert decision.level == "miss" and decision.entry_id is None
+
+
+def test_the_second_stage_has_the_last_word_in_both_directions() -> None:
+    lowered = decide(turn("q"), [candidate("a")], POLICY, Estimates({"a": 0.95}, {"a": 0.2}), no_objection)
+    raised = decide(turn("q"), [candidate("a")], POLICY, Estimates({"a": 0.5}, {"a": 0.97}), no_objection)
+    assert lowered.level == "miss" and raised.level == "answer"
+
+
+def test_the_second_stage_looks_at_two_at_most_and_only_they_can_be_served() -> None:
+    names = [f"c{i}" for i in range(6)]
+    estimates = Estimates({n: 0.95 - i / 100 for i, n in enumerate(names)}, {"c0": 0.1, "c1": 0.2})
+    decision = decide(turn("q"), [candidate(n) for n in names], POLICY, estimates, no_objection)
+    assert estimates.asked_second == ["c0", "c1"]
+    assert decision.level == "miss"
+
+
+@pytest.mark.parametrize("state", ["suspect", "retracted"])
+def test_a_suspect_or_retracted_entry_is_never_served(state: EntryState) -> None:
+    decision = decide(turn("q"), [candidate("a", 1.0, state=state)], POLICY, Estimates({"a": 1.0}), no_objection)
+    assert decision.level == "miss"
+
+
+def test_a_frozen_entry_may_be_served() -> None:
+    decision = decide(turn("q"), [candidate("a", state="frozen")], POLICY, Estimates({"a": 0.99}), no_objection)
+    assert decision.level == "answer"
+
+
+def test_no_more_candidates_are_judged_than_the_policy_allows_and_those_of_the_place_come_first() -> None:
+    estimates = Estimates({f"c{i}": 0.1 for i in range(9)} | {"here": 0.99})
+    far = [candidate(f"c{i}", 0.9) for i in range(9)]
+    policy = Policy(answer=0.9, verify=0.6, max_candidates=3)
+    decision = decide(turn("q"), [*far, candidate("here", 0.2, same_place=True)], policy, estimates, no_objection)
+    assert len(decision.judgements) == 3 and decision.entry_id == "here"
+
+
+@pytest.mark.parametrize("broken", [math.nan, math.inf, 1.5, -0.1])
+def test_a_broken_estimate_never_serves(broken: float) -> None:
+    decision = decide(turn("q"), [candidate("a")], POLICY, Estimates({"a": broken}), no_objection)
+    assert decision.level == "miss"
+
+
+@given(st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1), st.booleans()), max_size=12))
+def test_whatever_is_answered_was_unobjected_and_confident_enough(rows: list[tuple[float, float, bool]]) -> None:
+    names = [f"c{i}" for i in range(len(rows))]
+    estimates = Estimates(
+        {n: r[0] for n, r in zip(names, rows, strict=True)}, {n: r[1] for n, r in zip(names, rows, strict=True)}
+    )
+    vetoed = [n for n, r in zip(names, rows, strict=True) if r[2]]
+    decision = decide(turn("q"), [candidate(n) for n in names], POLICY, estimates, objects_to(*vetoed))
+    if decision.level == "answer":
+        assert decision.entry_id not in vetoed and decision.confidence >= POLICY.answer
+        assert decision.entry_id in estimates.asked_second
+    else:
+        assert decision.level in ("kv", "miss")
