@@ -1,0 +1,646 @@
+"""Settings: one TOML file, environment variables over it, command-line flags over those.
+
+Every setting has its unit in its name or its type, and a description. Unknown keys are errors that name the nearest
+known one; a bad value is one clear line. ``Settings(...)`` itself reads neither file nor environment: only :func:`load`
+does, and it also says where each value came from.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import os
+import re
+import textwrap
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from hashlib import sha256
+from pathlib import Path
+from typing import Annotated, Any, Literal, cast, get_args, get_origin
+from urllib.parse import urlsplit, urlunsplit
+
+import platformdirs
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, ValidationError, model_validator
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticUndefined
+from pydantic_settings import BaseSettings, EnvSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
+from rapidfuzz import fuzz, process
+
+from store.settings import StoreSettings
+
+__all__ = [
+    "AdminSettings",
+    "AdmissionSettings",
+    "DecisionSettings",
+    "FlightSettings",
+    "KvSettings",
+    "Loaded",
+    "LoggingSettings",
+    "Origin",
+    "ServerSettings",
+    "Setting",
+    "Settings",
+    "SettingsError",
+    "SharingSettings",
+    "UpstreamSettings",
+    "data_folder",
+    "every_setting",
+    "example_toml",
+    "load",
+    "nearest",
+    "shown",
+]
+
+ENV_PREFIX = "ANTIPHON_"
+CONFIG_NAME = "antiphon.toml"
+#: Variables with our prefix that are not settings.
+ENV_NOT_SETTINGS = frozenset({"ANTIPHON_HOME", "ANTIPHON_CONFIG"})
+# Kubernetes puts these into every pod beside a service named "antiphon": they must not stop the proxy from starting.
+_KUBERNETES = re.compile(r"ANTIPHON(_.+)?_(SERVICE_HOST|SERVICE_PORT(_.+)?|PORT(_\d+_(TCP|UDP|SCTP)(_\w+)?)?)\Z")
+
+
+class SettingsError(ValueError):
+    """The settings cannot be used. The message has one line for each fault and never contains a secret."""
+
+
+# --------------------------------------------------------------------------------------------------------- the model
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+
+class ServerSettings(_Section):
+    """Where the proxy listens."""
+
+    host: str = Field("127.0.0.1", min_length=1, description="Address to listen on.")
+    port: int = Field(8080, ge=0, le=65535, description="TCP port to listen on; 0 takes any free one.")
+    graceful_shutdown_s: int = Field(
+        30,
+        ge=0,
+        le=3600,
+        description="Seconds that running replies and pending writes get to finish after a stop.",
+    )
+    keep_alive_s: int = Field(75, ge=1, le=3600, description="Seconds an idle client connection is kept open.")
+    backlog: int = Field(2048, ge=1, le=65535, description="Connections the operating system may queue before accept.")
+    max_body_mib: float = Field(
+        32.0,
+        gt=0,
+        le=1024,
+        description="Largest request body, in MiB, that is read for look-up; a larger one is passed through.",
+    )
+
+
+def _http_url(value: str) -> str:
+    """Check an upstream URL; a trailing slash or ``/v1`` is dropped, since every request brings its own path."""
+    parts = urlsplit(value.strip())
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ValueError("must be a URL such as http://127.0.0.1:30000")
+    if parts.query or parts.fragment:
+        raise ValueError("must have no query and no fragment")
+    try:
+        _ = parts.port
+    except ValueError:
+        raise ValueError("has a port that is not a number from 0 to 65535") from None
+    path = parts.path.rstrip("/").removesuffix("/v1")
+    return urlunsplit((parts.scheme, parts.netloc, path.rstrip("/"), "", ""))
+
+
+class UpstreamSettings(_Section):
+    """The SGLang (or other OpenAI-compatible) backend behind the proxy."""
+
+    url: Annotated[str, AfterValidator(_http_url)] = Field(
+        "http://127.0.0.1:30000", description="URL of the backend; requests keep their own path."
+    )
+    connect_timeout_s: float = Field(5.0, gt=0, le=600, description="Seconds to wait for a connection to the backend.")
+    read_timeout_s: float = Field(
+        600.0, gt=0, le=86400, description="Seconds to wait for the next byte of a reply before the client gets a 504."
+    )
+    max_connections: int = Field(
+        1000, ge=1, le=100_000, description="Connections to the backend open at the same time; more requests wait."
+    )
+    pool_timeout_s: float = Field(
+        30.0, gt=0, le=3600, description="Seconds a request waits for a free connection to the backend before a 504."
+    )
+    keep_alive_s: float = Field(
+        30.0, ge=0, le=3600, description="Seconds an idle connection to the backend is kept for reuse."
+    )
+    verify_tls: bool = Field(True, description="Whether the backend's TLS certificate is checked.")
+    version_interval_s: float = Field(
+        5.0,
+        ge=0,
+        le=86400,
+        description="Seconds between looks at the backend's weights version; 0 never looks.",
+    )
+    version: str = Field(
+        "",
+        description="The operator's own version of the backend, part of the identity of every answer: for backends "
+        "that do not report a weights version. Changing it makes every older answer unreachable.",
+    )
+
+
+def _caller(value: str) -> str:
+    """Check one trusted caller: a network such as ``10.0.0.0/8``, or ``sha256:`` and the digest of a bearer token."""
+    text = value.strip().lower()
+    if text.startswith("sha256:"):
+        if re.fullmatch(r"sha256:[0-9a-f]{64}", text) is None:
+            raise ValueError("sha256: must be followed by 64 hexadecimal digits")
+        return text
+    try:
+        return str(ipaddress.ip_network(text, strict=False))
+    except ValueError:
+        raise ValueError(f"{value!r} is neither an address, nor a network, nor sha256:DIGEST") from None
+
+
+class SharingSettings(_Section):
+    """Who may get an answer that somebody else's question produced."""
+
+    share: Literal["session", "user", "credential", "tenant"] = Field(
+        "credential",
+        description="Who shares answers: the same session, the same `user` field, the same API key, or everybody of "
+        "one tenant whatever the API key. A personal turn is never shared beyond its session or user.",
+    )
+    trusted_tenant_callers: tuple[Annotated[str, AfterValidator(_caller)], ...] = Field(
+        (),
+        description="Callers whose `X-Antiphon-Tenant` header is believed: addresses or networks (`10.0.0.0/8`), or "
+        "`sha256:` and the SHA-256 of a bearer token. From anybody else the header is ignored.",
+    )
+    volatile_system_parts: tuple[re.Pattern[str], ...] = Field(
+        (),
+        description="Regular expressions for the parts of a system prompt that vary without a meaning (today's date, a "
+        "request id); what they match is masked before the system prompt enters the identity.",
+    )
+
+    @cached_property
+    def _networks(self) -> tuple[ipaddress.IPv4Network | ipaddress.IPv6Network, ...]:
+        return tuple(ipaddress.ip_network(c) for c in self.trusted_tenant_callers if not c.startswith("sha256:"))
+
+    def trusts(self, peer: str | None, bearer: str | None) -> bool:
+        """Whether the caller at address ``peer`` with this bearer token may name the tenant it speaks for."""
+        if not self.trusted_tenant_callers:
+            return False
+        if bearer and f"sha256:{sha256(bearer.encode()).hexdigest()}" in self.trusted_tenant_callers:
+            return True
+        if peer is None:
+            return False
+        try:
+            address = ipaddress.ip_address(peer)
+        except ValueError:
+            return False
+        mapped = getattr(address, "ipv4_mapped", None)
+        return any((mapped or address) in network for network in self._networks)
+
+
+class DecisionSettings(_Section):
+    """When a stored answer is good enough for a turn that is worded differently."""
+
+    enabled: bool = Field(True, description="Whether reworded turns are looked up at all; off leaves exact repeats.")
+    answer: float | None = Field(
+        None,
+        ge=0,
+        le=1,
+        description="Least reuse confidence (0 to 1) at which a stored answer is served. Unset: the calibrated "
+        "threshold shipped with the confidence model. Callers can only make matching stricter, never looser.",
+    )
+    verify: float | None = Field(
+        None,
+        ge=0,
+        le=1,
+        description="Least reuse confidence (0 to 1) at which a candidate is looked at more closely. Unset: the "
+        "calibrated threshold shipped with the confidence model.",
+    )
+    max_candidates: int = Field(8, ge=1, le=64, description="Stored turns compared with the new one, at most.")
+
+    @model_validator(mode="after")
+    def _ordered(self) -> DecisionSettings:
+        if self.answer is not None and self.verify is not None and self.verify > self.answer:
+            raise ValueError("verify must not be greater than answer")
+        return self
+
+
+class AdmissionSettings(_Section):
+    """Which turns are looked up and stored at all."""
+
+    time_sensitive: Literal["never", "exact"] = Field(
+        "never",
+        description="Turns whose answer changes with time ('what is the weather'): never cached, or exact repeats "
+        "only, for `time_sensitive_ttl_s`.",
+    )
+    time_sensitive_ttl_s: float = Field(
+        60.0, gt=0, le=86400, description="Lifetime in seconds of a time-sensitive answer, where those are stored."
+    )
+    creative: bool = Field(False, description="Whether turns that ask for invention (a poem, a name) are cached.")
+    smalltalk: bool = Field(False, description="Whether greetings, thanks and the like are cached.")
+    tools: bool = Field(
+        True, description="Whether exact repeats of turns with tools are cached; off passes them through."
+    )
+
+
+class FlightSettings(_Section):
+    """Identical turns that arrive at the same time."""
+
+    enabled: bool = Field(True, description="Whether identical concurrent turns share one call to the backend.")
+
+
+class KvSettings(_Section):
+    """Reuse of the backend's KV cache."""
+
+    cache_salt: bool = Field(
+        True,
+        description="Whether `cache_salt` is sent to SGLang per partition, so that nobody can time another's prefixes.",
+    )
+
+
+class AdminSettings(_Section):
+    """The surface under `/antiphon/`."""
+
+    token: SecretStr | None = Field(
+        None,
+        description="Token that opens the admin surface. Without one only a local caller of a proxy that listens on "
+        "loopback gets in. Best set through `ANTIPHON_ADMIN__TOKEN`.",
+    )
+
+    @model_validator(mode="after")
+    def _long_enough(self) -> AdminSettings:
+        if self.token is not None and len(self.token.get_secret_value()) < 8:
+            raise ValueError("token must have at least 8 characters")
+        return self
+
+
+class LoggingSettings(_Section):
+    """What is written to standard error. Message texts and secrets are never logged."""
+
+    level: Literal["debug", "info", "warning", "error"] = Field("info", description="Least severity that is written.")
+    format: Literal["text", "json"] = Field("text", description="Lines for people, or one JSON object a line.")
+    access: bool = Field(False, description="Whether every request is written (method, path, status, reuse, duration).")
+
+
+class Settings(BaseSettings):
+    """All settings. Building one directly reads neither files nor the environment; :func:`load` does."""
+
+    model_config = SettingsConfigDict(
+        env_prefix=ENV_PREFIX,
+        env_nested_delimiter="__",
+        env_ignore_empty=True,
+        enable_decoding=False,
+        extra="forbid",
+        frozen=True,
+        hide_input_in_errors=True,
+    )
+
+    server: ServerSettings = Field(default_factory=lambda: ServerSettings.model_validate({}))
+    upstream: UpstreamSettings = Field(default_factory=lambda: UpstreamSettings.model_validate({}))
+    store: StoreSettings = Field(default_factory=lambda: StoreSettings.model_validate({}))
+    sharing: SharingSettings = Field(default_factory=lambda: SharingSettings.model_validate({}))
+    decision: DecisionSettings = Field(default_factory=lambda: DecisionSettings.model_validate({}))
+    admission: AdmissionSettings = Field(default_factory=lambda: AdmissionSettings.model_validate({}))
+    flight: FlightSettings = Field(default_factory=lambda: FlightSettings.model_validate({}))
+    kv: KvSettings = Field(default_factory=lambda: KvSettings.model_validate({}))
+    admin: AdminSettings = Field(default_factory=lambda: AdminSettings.model_validate({}))
+    logging: LoggingSettings = Field(default_factory=lambda: LoggingSettings.model_validate({}))
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Only what is passed in: the layers are put together, and their origins kept, by :func:`load`."""
+        return (init_settings,)
+
+
+# -------------------------------------------------------------------------------------------- the model, enumerated
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One setting, as the documentation, ``antiphon config`` and the check for unknown keys see it."""
+
+    name: str  # "server.port"
+    section: str
+    key: str
+    info: FieldInfo
+
+    @property
+    def variable(self) -> str:
+        """The environment variable that sets it."""
+        return f"{ENV_PREFIX}{self.section.upper()}__{self.key.upper()}"
+
+    @property
+    def secret(self) -> bool:
+        """Whether the value must never be shown."""
+        return SecretStr in _alternatives(self.info.annotation)
+
+    @property
+    def takes_list(self) -> bool:
+        """Whether the value is a list."""
+        return any(get_origin(a) in (tuple, list, frozenset, set) for a in _alternatives(self.info.annotation))
+
+    @property
+    def default(self) -> Any:
+        """The default value."""
+        value = self.info.get_default(call_default_factory=True, validated_data={})
+        return None if value is PydanticUndefined else value
+
+    @property
+    def kind(self) -> str:
+        """The type in words: ``integer``, ``number``, ``text``, ``true or false``, ``list``, or the words allowed."""
+        kinds = [_kind(a) for a in _alternatives(self.info.annotation) if a is not type(None)]
+        return " or ".join(dict.fromkeys(kinds))
+
+    @property
+    def description(self) -> str:
+        """What it does, in a sentence or two."""
+        return self.info.description or ""
+
+
+def _alternatives(annotation: Any) -> tuple[Any, ...]:
+    """The members of a union (or the annotation alone), without ``Annotated`` wrappers."""
+    if get_origin(annotation) is Annotated:
+        return _alternatives(get_args(annotation)[0])
+    if get_origin(annotation) in (Literal, tuple, list, frozenset, set) or not get_args(annotation):
+        return (annotation,)
+    return tuple(part for inner in get_args(annotation) for part in _alternatives(inner))
+
+
+def _kind(annotation: Any) -> str:
+    if get_origin(annotation) is Literal:
+        return ", ".join(f"`{word}`" for word in get_args(annotation))
+    if get_origin(annotation) is not None:
+        return "list"
+    names = {bool: "true or false", int: "integer", float: "number", SecretStr: "secret text"}
+    return names.get(annotation, "text")
+
+
+def _section_models() -> dict[str, type[BaseModel]]:
+    return {name: cast("type[BaseModel]", info.annotation) for name, info in Settings.model_fields.items()}
+
+
+def every_setting() -> tuple[Setting, ...]:
+    """All settings in the order of the model."""
+    return tuple(
+        Setting(f"{section}.{key}", section, key, info)
+        for section, model in _section_models().items()
+        for key, info in model.model_fields.items()
+    )
+
+
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """The known name most like ``name``, or ``None`` where nothing is near (rapidfuzz ratio under 60 of 100)."""
+    options = list(known)
+    by_ending = {option: option.rpartition(".")[2] for option in options}
+    whole = process.extractOne(name, options, scorer=fuzz.ratio, score_cutoff=60)
+    ending = process.extractOne(name.rpartition(".")[2], by_ending, scorer=fuzz.ratio, score_cutoff=80)
+    if ending is not None and (whole is None or ending[1] > whole[1]):
+        return str(ending[2])
+    return None if whole is None else str(whole[0])
+
+
+# ------------------------------------------------------------------------------------------------------------ loading
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a value came from; ``detail`` is the file, the variable or the flag."""
+
+    kind: Literal["default", "file", "environment", "flag"]
+    detail: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.detail}".strip()
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """The effective settings, where each came from, and the data folder."""
+
+    settings: Settings
+    home: Path
+    config_file: Path | None
+    origins: Mapping[str, Origin] = field(default_factory=dict)  # dotted name → origin; absent means default
+
+    def origin(self, name: str) -> Origin:
+        """Where the setting ``section.key`` came from."""
+        return self.origins.get(name, Origin("default"))
+
+
+def data_folder(environ: Mapping[str, str] | None = None) -> Path:
+    """``ANTIPHON_HOME``, else the platform's user data folder for ``antiphon``. Not created here."""
+    home = (os.environ if environ is None else environ).get("ANTIPHON_HOME", "")
+    return Path(home).expanduser().absolute() if home else platformdirs.user_data_path("antiphon", appauthor=False)
+
+
+def load(
+    config: Path | str | None = None,
+    flags: Mapping[str, Any] | None = None,
+    *,
+    flag_names: Mapping[str, str] | None = None,
+) -> Loaded:
+    """Put the settings together: defaults, then file, then environment, then flags.
+
+    ``config`` names the TOML file; without it ``ANTIPHON_CONFIG`` does, else ``antiphon.toml`` in the data folder is
+    read where it exists. ``flags`` maps dotted names (``"server.port"``) to values, ``None`` meaning "not given";
+    ``flag_names`` maps the same names to what the user typed, for messages.
+
+    Raises :class:`SettingsError` with one line for each fault.
+    """
+    home = data_folder()
+    file = _config_file(config, home)
+    given = {name: value for name, value in (flags or {}).items() if value is not None}
+    layers: list[tuple[dict[str, Any], Origin]] = []
+    if file is not None:
+        layers.append((_from_file(file), Origin("file", str(file))))
+    layers.append((_from_environment(), Origin("environment")))
+    layers.append((_nested(given), Origin("flag")))
+
+    merged: dict[str, dict[str, Any]] = {}
+    origins: dict[str, Origin] = {}
+    settings_by_name = {setting.name: setting for setting in every_setting()}
+    for values, origin in layers:
+        for section, content in values.items():
+            for key, value in content.items():
+                name = f"{section}.{key}"
+                merged.setdefault(section, {})[key] = value
+                detail = origin.detail
+                if origin.kind == "environment":
+                    detail = settings_by_name[name].variable
+                elif origin.kind == "flag":
+                    detail = (flag_names or {}).get(name, f"--{key.replace('_', '-')}")
+                origins[name] = Origin(origin.kind, detail)
+    store = merged.setdefault("store", {})
+    store["url"] = _store_url(store.get("url"), home)
+    try:
+        settings = Settings(**cast("dict[str, Any]", merged))
+    except ValidationError as error:
+        raise SettingsError("\n".join(_faults(error, merged, origins))) from None
+    return Loaded(settings=settings, home=home, config_file=file, origins=origins)
+
+
+def _config_file(config: Path | str | None, home: Path) -> Path | None:
+    named = config or os.environ.get("ANTIPHON_CONFIG") or None
+    if named is None:
+        default = home / CONFIG_NAME
+        return default if default.is_file() else None
+    path = Path(named).expanduser()
+    if not path.is_file():
+        raise SettingsError(f"there is no configuration file {path}")
+    return path
+
+
+def _from_file(path: Path) -> dict[str, Any]:
+    try:
+        values = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingsError(f"{path} cannot be read: {error}") from None
+    except tomllib.TOMLDecodeError as error:
+        raise SettingsError(f"{path} is not valid TOML: {error}") from None
+    faults = list(_unknown(values, f"in {path}"))
+    if faults:
+        raise SettingsError("\n".join(faults))
+    return values
+
+
+def _unknown(values: Mapping[str, Any], where: str) -> Iterator[str]:
+    """One line for every key of a nested mapping that is not a setting."""
+    models = _section_models()
+    names = [setting.name for setting in every_setting()]
+    for section, content in values.items():
+        if section not in models and isinstance(content, Mapping):
+            guess = nearest(section, models)
+            yield f"unknown section [{section}] {where}" + (f"; did you mean [{guess}]?" if guess else "")
+        elif section not in models:
+            guess = nearest(section, names)
+            yield f"unknown setting {section} {where}" + (f"; did you mean {guess}?" if guess else "")
+        elif not isinstance(content, Mapping):
+            yield f"{section} {where} is a section, not a value: write [{section}]"
+        else:
+            for key in content:
+                if key not in models[section].model_fields:
+                    name = f"{section}.{key}"
+                    guess = nearest(name, names)
+                    yield f"unknown setting {name} {where}" + (f"; did you mean {guess}?" if guess else "")
+
+
+def _from_environment() -> dict[str, Any]:
+    settings = every_setting()
+    variables = {setting.variable: setting for setting in settings}
+    faults = []
+    for variable, value in os.environ.items():
+        if not variable.upper().startswith(ENV_PREFIX) or not value:
+            continue
+        name = variable.upper()
+        if name in variables or name in ENV_NOT_SETTINGS:
+            continue
+        if _KUBERNETES.match(name) and ("://" in value or not re.search(r"(?<!_SERVICE)_PORT\Z", name)):
+            continue
+        guess = nearest(name.removeprefix(ENV_PREFIX).lower().replace("__", "."), [s.name for s in settings])
+        hint = next((f"; did you mean {s.variable}?" for s in settings if s.name == guess), "")
+        faults.append(f"unknown environment variable {variable}{hint}")
+    if faults:
+        raise SettingsError("\n".join(faults))
+    values = EnvSettingsSource(Settings)()
+    for setting in settings:
+        content = values.get(setting.section, {})
+        if setting.takes_list and isinstance(content.get(setting.key), str):
+            content[setting.key] = _list_from_text(content[setting.key], setting)
+    return values
+
+
+def _list_from_text(text: str, setting: Setting) -> list[str]:
+    """A list from a variable: JSON, or words separated by commas."""
+    if not text.lstrip().startswith("["):
+        return [word.strip() for word in text.split(",") if word.strip()]
+    try:
+        value = json.loads(text)
+    except ValueError as error:
+        raise SettingsError(f"{setting.variable} is not a valid JSON list: {error}") from None
+    return cast("list[str]", value)
+
+
+def _nested(flat: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    nested: dict[str, dict[str, Any]] = {}
+    for name, value in flat.items():
+        section, _, key = name.partition(".")
+        nested.setdefault(section, {})[key] = value
+    return nested
+
+
+def _store_url(given: Any, home: Path) -> Any:
+    """The database URL: a plain path means an SQLite file there, nothing means one in the data folder."""
+    if not given:
+        return f"sqlite:///{home / 'antiphon.db'}"
+    if isinstance(given, str) and "://" not in given:
+        return f"sqlite:///{Path(given).expanduser().absolute()}"
+    return given
+
+
+def _faults(
+    error: ValidationError, values: Mapping[str, Mapping[str, Any]], origins: Mapping[str, Origin]
+) -> Iterator[str]:
+    settings = {setting.name: setting for setting in every_setting()}
+    seen = set()
+    for fault in error.errors(include_url=False, include_context=False):
+        location = [str(part) for part in fault["loc"]]
+        name = ".".join(location[:2])
+        message = fault["msg"].removeprefix("Value error, ")
+        message = message[:1].lower() + message[1:]
+        setting = settings.get(name)
+        if setting is None:  # a whole section: two of its settings do not go together
+            line = f"[{name}]: {message}"
+        else:
+            given = values.get(setting.section, {}).get(setting.key)
+            what = "" if setting.secret or setting.takes_list or given is None else f", not {shown(setting, given)!r}"
+            line = f"{name} ({origins.get(name, Origin('default'))}): {message}{what}"
+        if name not in seen:
+            seen.add(name)
+            yield line
+
+
+# ------------------------------------------------------------------------------------------------------------ showing
+
+_PASSWORD = re.compile(r"(?<=://)([^:/@\s]*):[^@/\s]*(?=@)")
+
+
+def shown(setting: Setting, value: Any) -> Any:
+    """A value fit to be printed: secrets and passwords in URLs masked, patterns and tuples as plain values."""
+    if isinstance(value, SecretStr) or setting.secret:
+        return None if value is None else "********"
+    if isinstance(value, re.Pattern):
+        return value.pattern
+    if isinstance(value, tuple | list | frozenset | set):
+        return [shown(setting, item) for item in value]
+    if isinstance(value, Path):
+        return str(value)
+    if isinstance(value, str):
+        return _PASSWORD.sub(r"\1:********", value)
+    return value
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, list):
+        return "[" + ", ".join(_toml(item) for item in value) + "]"
+    return json.dumps(value, ensure_ascii=False)
+
+
+def example_toml() -> str:
+    """A commented configuration file with every setting at its default; valid as it stands."""
+    lines = ["# Antiphon. Every setting is shown with its default; uncomment what you change.", ""]
+    models = _section_models()
+    section = ""
+    for setting in every_setting():
+        if setting.section != section:
+            section = setting.section
+            doc = (models[section].__doc__ or "").strip().splitlines()[0]
+            lines += ["", f"# {doc}", f"[{section}]"]
+        words = f"{setting.description} ({setting.kind})".replace("`", "")
+        lines += [""] + [f"# {line}" for line in textwrap.wrap(words, width=100)]
+        default = shown(setting, setting.default)
+        lines.append(f"# {setting.key} = {'' if default is None else _toml(default)}".rstrip())
+    return "\n".join(lines).lstrip("\n") + "\n"
