@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 from fingerprint.conversation import Turn
+from fingerprint.keys import IdentityParts
 
 __all__ = [
     "Answer",
@@ -29,23 +30,6 @@ __all__ = [
 Level = Literal["answer", "kv", "miss", "bypass"]
 EntryState = Literal["active", "suspect", "frozen", "retracted"]
 RelationKind = Literal["equal", "compatible", "conflict"]
-
-
-@dataclass(frozen=True, slots=True)
-class IdentityParts:
-    """What produced an answer, part by part, so that each can be purged by its own dimension (DESIGN §6)."""
-
-    endpoint: str  # "chat.completions" | "completions" | "responses" | "messages"
-    model: str
-    weights_version: str
-    tokenizer: str
-    lora: str
-    system_prompt: str  # hex digest, "" where there is none
-    tools: str  # hex digest, "" where there are none
-    knowledge_version: str
-    fingerprint_schema: str
-    embedder: str
-    fields: str  # hex digest of every other request field that changes an answer
 
 
 @dataclass(frozen=True, slots=True)
