@@ -1,0 +1,174 @@
+"""What is counted, in the Prometheus text format.
+
+One :class:`Metrics` per app, in a registry of its own, so that two apps in one process (tests) do not meet. Label
+children used on every request are bound once: counting costs a dictionary look-up and an addition.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Literal
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.exposition import CONTENT_TYPE_LATEST
+
+from store.types import Level
+
+__all__ = ["CONTENT_TYPE", "ErrorKind", "Metrics", "metric_names"]
+
+Gauged = Callable[[], float]
+
+CONTENT_TYPE = CONTENT_TYPE_LATEST
+
+ErrorKind = Literal[
+    "lookup",  # exact look-up failed or ran past its deadline
+    "search",  # embedding, retrieval or decision failed or ran past its deadline
+    "record",  # an answer could not be stored, or the write queue was full
+    "decide",  # the reuse decision raised
+    "serve",  # a stored answer could not be turned into a reply
+    "invalidate",  # a correction could not be carried out
+    "version",  # the backend's version could not be read
+]
+
+# Seconds. From a hit in memory (under a millisecond) to a long generation.
+_FAST = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
+_SLOW = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
+
+
+class Metrics:
+    """The counters of one proxy.
+
+    Methods are cheap and never raise; they may be called from any thread.
+    """
+
+    def __init__(self) -> None:
+        registry = CollectorRegistry(auto_describe=True)
+        self.registry = registry
+        self.requests = Counter(
+            "antiphon_requests_total",
+            "Requests by what was reused and endpoint.",
+            ["reuse", "endpoint"],
+            registry=registry,
+        )
+        self.reasons = Counter(
+            "antiphon_reasons_total",
+            "Requests by reuse level and reason, as in X-Antiphon-Reason.",
+            ["reuse", "reason"],
+            registry=registry,
+        )
+        self.cache_errors = Counter(
+            "antiphon_cache_errors_total",
+            "Failures inside the cache, each of which became a miss, by kind.",
+            ["kind"],
+            registry=registry,
+        )
+        self.upstream_errors = Counter(
+            "antiphon_upstream_errors_total",
+            "Requests the backend did not answer, by kind (connect, timeout, protocol).",
+            ["kind"],
+            registry=registry,
+        )
+        self.upstream_seconds = Histogram(
+            "antiphon_upstream_seconds",
+            "Seconds from sending a request to the backend to its last byte.",
+            buckets=_SLOW,
+            registry=registry,
+        )
+        self.upstream_first_byte_seconds = Histogram(
+            "antiphon_upstream_first_byte_seconds",
+            "Seconds from sending a request to the backend to the first byte of its reply.",
+            buckets=_SLOW,
+            registry=registry,
+        )
+        self.lookup_seconds = Histogram(
+            "antiphon_lookup_seconds",
+            "Seconds a look-up took, by kind (exact, search).",
+            ["kind"],
+            buckets=_FAST,
+            registry=registry,
+        )
+        self.embed_seconds = Histogram(
+            "antiphon_embed_seconds", "Seconds an embedding took.", buckets=_FAST, registry=registry
+        )
+        self.tokens_saved = Counter(
+            "antiphon_tokens_saved_total",
+            "Tokens of answers served from the cache, by kind (prompt, completion).",
+            ["kind"],
+            registry=registry,
+        )
+        self.seconds_saved = Counter(
+            "antiphon_backend_seconds_saved_total",
+            "Seconds the backend had taken for the answers that were served from the cache.",
+            registry=registry,
+        )
+        self.prompt_tokens = Counter(
+            "antiphon_prompt_tokens_total",
+            "Prompt tokens of forwarded requests, by whether the backend had them in its KV cache (cached, prefilled).",
+            ["kv"],
+            registry=registry,
+        )
+        self.recorded = Counter("antiphon_answers_stored_total", "Answers handed to the store.", registry=registry)
+        self.followers = Counter(
+            "antiphon_single_flight_followers_total",
+            "Requests that shared a call to the backend which another had made.",
+            registry=registry,
+        )
+        self.in_flight = Gauge("antiphon_requests_in_flight", "Requests being served.", registry=registry)
+        self.write_queue = Gauge(
+            "antiphon_write_queue_depth", "Writes waiting for the store's writer.", registry=registry
+        )
+        self.entries = Gauge("antiphon_entries", "Stored answers that may be served.", registry=registry)
+        self.ready = Gauge("antiphon_ready", "1 when ready, 0 when not.", registry=registry)
+        self.degraded = Gauge("antiphon_degraded", "1 while requests are only passed through.", registry=registry)
+
+        self._request = functools.lru_cache(maxsize=512)(lambda reuse, endpoint: self.requests.labels(reuse, endpoint))
+        self._reason = functools.lru_cache(maxsize=512)(lambda reuse, reason: self.reasons.labels(reuse, reason))
+        self.exact_seconds = self.lookup_seconds.labels("exact")
+        self.search_seconds = self.lookup_seconds.labels("search")
+        self._saved_prompt = self.tokens_saved.labels("prompt")
+        self._saved_completion = self.tokens_saved.labels("completion")
+        self._cached = self.prompt_tokens.labels("cached")
+        self._prefilled = self.prompt_tokens.labels("prefilled")
+
+    def request(self, reuse: Level, endpoint: str, reason: str) -> None:
+        """Count one request. ``endpoint`` and ``reason`` must come from a small fixed set, never from a client."""
+        self._request(reuse, endpoint).inc()
+        self._reason(reuse, reason).inc()
+
+    def saved(self, prompt_tokens: int, completion_tokens: int, seconds: float) -> None:
+        """Count what a served answer spared the backend: tokens, and the seconds it had once taken."""
+        self._saved_prompt.inc(max(0, prompt_tokens))
+        self._saved_completion.inc(max(0, completion_tokens))
+        self.seconds_saved.inc(max(0.0, seconds))
+
+    def prefilled(self, prompt_tokens: int, cached_tokens: int) -> None:
+        """Count the prompt tokens of a forwarded request; ``cached_tokens`` of them were in the backend's KV cache."""
+        cached = min(max(0, cached_tokens), max(0, prompt_tokens))
+        self._cached.inc(cached)
+        self._prefilled.inc(max(0, prompt_tokens) - cached)
+
+    def cache_error(self, kind: ErrorKind) -> None:
+        """Count a failure inside the cache."""
+        self.cache_errors.labels(kind).inc()
+
+    def watch(
+        self, *, write_queue: Callable[[], float] | None = None, entries: Callable[[], float] | None = None
+    ) -> None:
+        """Read these gauges from a function at every scrape; the functions must be quick and must not raise."""
+        if write_queue is not None:
+            self.write_queue.set_function(write_queue)
+        if entries is not None:
+            self.entries.set_function(entries)
+
+    def text(self) -> bytes:
+        """Everything in the Prometheus text format."""
+        return generate_latest(self.registry)
+
+
+def metric_names() -> dict[str, str]:
+    """Every metric with its help text, for the documentation."""
+    return {
+        (family.name + "_total" if family.type == "counter" else family.name): family.documentation
+        for family in Metrics().registry.collect()
+    }
