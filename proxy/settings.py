@@ -353,6 +353,10 @@ class Setting:
         kinds = [_kind(a) for a in _alternatives(self.info.annotation) if a is not type(None)]
         return " or ".join(dict.fromkeys(kinds))
 
+    def value_in(self, settings: Settings) -> Any:
+        """The value these settings give it."""
+        return getattr(getattr(settings, self.section), self.key)
+
     @property
     def description(self) -> str:
         """What it does, in a sentence or two."""

@@ -1,0 +1,199 @@
+"""The command ``antiphon``: the one place that may import every room, and does so lazily.
+
+Errors that a person can mend are one line on standard error (``--debug`` shows the traceback). Exit codes: 0 fine,
+1 failed or "no", 2 the command line or the settings cannot be used.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from proxy.cli_output import FAILED, UNUSABLE, CommandError, complain, say, say_json, say_table
+
+if TYPE_CHECKING:
+    from proxy.settings import Loaded
+
+__all__ = ["app", "main"]
+
+app = typer.Typer(
+    name="antiphon",
+    help="A context-aware semantic cache for LLM chat, as a reverse proxy in front of SGLang.",
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich" if sys.stdout.isatty() else None,
+)
+
+ConfigOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--config", metavar="FILE", help="TOML file (else $ANTIPHON_CONFIG, else antiphon.toml in the data folder)."
+    ),
+]
+SetOption = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="SECTION.KEY=VALUE", help="Any setting, over file and environment; may be repeated."),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        say(f"antiphon {version('antiphon')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _all(
+    debug: Annotated[bool, typer.Option("--debug", help="Show a traceback when something fails.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and stop.")
+    ] = False,
+) -> None:
+    pass
+
+
+def _load(config: Path | None, sets: list[str] | None, flags: dict[str, tuple[str, Any]] | None = None) -> Loaded:
+    """The settings under these flags: dotted name → (what the user typed, value or ``None``)."""
+    from proxy.settings import every_setting, load, nearest
+
+    known = {setting.name: setting for setting in every_setting()}
+    values: dict[str, Any] = {}
+    names: dict[str, str] = {}
+    for item in sets or []:
+        name, equals, value = item.partition("=")
+        name = name.strip()
+        if not equals:
+            raise CommandError(f"--set {item}: write SECTION.KEY=VALUE", UNUSABLE)
+        if name not in known:
+            guess = nearest(name, known)
+            raise CommandError(
+                f"--set: unknown setting {name}" + (f"; did you mean {guess}?" if guess else ""), UNUSABLE
+            )
+        split = [word.strip() for word in value.split(",") if word.strip()]
+        values[name] = split if known[name].takes_list else value
+        names[name] = f"--set {name}"
+    for name, (flag, value) in (flags or {}).items():
+        if value is not None:
+            values[name] = value
+            names[name] = flag
+    return load(config, values, flag_names=names)
+
+
+@app.command()
+def serve(
+    upstream: Annotated[str | None, typer.Option("--upstream", metavar="URL", help="The backend.")] = None,
+    host: Annotated[str | None, typer.Option("--host", metavar="H", help="Address to listen on.")] = None,
+    port: Annotated[int | None, typer.Option("--port", metavar="N", help="Port to listen on.")] = None,
+    store: Annotated[
+        str | None, typer.Option("--store", metavar="URL", help="Database URL, or the path of an SQLite file.")
+    ] = None,
+    config: ConfigOption = None,
+    sets: SetOption = None,
+) -> None:
+    """Run the proxy in front of a backend."""
+    loaded = _load(
+        config,
+        sets,
+        {
+            "upstream.url": ("--upstream", upstream),
+            "server.host": ("--host", host),
+            "server.port": ("--port", port),
+            "store.url": ("--store", store),
+        },
+    )
+    from proxy.cli_serve import serve as run
+
+    run(loaded)
+
+
+@app.command()
+def config(
+    config: ConfigOption = None,
+    sets: SetOption = None,
+    example: Annotated[bool, typer.Option("--example", help="Print a commented configuration file instead.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Print the effective settings and where each came from; secrets are masked."""
+    from proxy.settings import every_setting, example_toml, shown
+
+    if example:
+        say(example_toml().rstrip("\n"))
+        return
+    loaded = _load(config, sets)
+    rows = [
+        (
+            setting.name,
+            shown(setting, getattr(getattr(loaded.settings, setting.section), setting.key)),
+            loaded.origin(setting.name),
+        )
+        for setting in every_setting()
+    ]
+    if as_json:
+        say_json({name: {"value": value, "source": origin.kind, "from": origin.detail} for name, value, origin in rows})
+        return
+    say_table(("setting", "value", "source"), [(n, _plain(v), o) for n, v, o in rows])
+    if sys.stdout.isatty():
+        say(f"data folder: {loaded.home}")
+
+
+def _plain(value: Any) -> str:
+    if value is None:
+        return "(unset)"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def main() -> None:
+    """Entry point of the console script."""
+    debug = "--debug" in sys.argv[1:]
+    # --debug is taken anywhere on the line, not only before the command.
+    arguments = [argument for argument in sys.argv[1:] if argument != "--debug"] or ["--help"]
+    try:
+        code = app(arguments, standalone_mode=False)
+    except CommandError as error:
+        if debug:
+            raise
+        complain(str(error))
+        sys.exit(error.exit_code)
+    except (KeyboardInterrupt, typer.Abort):
+        sys.exit(130)
+    except BrokenPipeError:  # `antiphon … | head`
+        sys.stderr.close()
+        sys.exit(0)
+    except Exception as error:
+        if debug:
+            raise
+        complain(_in_one_line(error))
+        sys.exit(_exit_code(error))
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _in_one_line(error: Exception) -> str:
+    from proxy.settings import SettingsError
+
+    if isinstance(error, SettingsError):
+        return str(error)
+    format_message = getattr(error, "format_message", None)  # typer's own errors about the command line
+    if callable(format_message):
+        return " ".join(str(format_message()).split())
+    return f"{' '.join(str(error).split()) or type(error).__name__} (--debug shows where)"
+
+
+def _exit_code(error: Exception) -> int:
+    from proxy.settings import SettingsError
+
+    if isinstance(error, SettingsError):
+        return UNUSABLE
+    code = getattr(error, "exit_code", FAILED)
+    return code if isinstance(code, int) else FAILED
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,55 @@
+"""How the command talks: tables and colours on a terminal, plain text elsewhere, JSON where asked."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+__all__ = ["CommandError", "complain", "say", "say_json", "say_table"]
+
+# Exit codes: 0 fine, 1 the answer is "no" or something failed, 2 the command or its settings cannot be used.
+FAILED = 1
+UNUSABLE = 2
+
+
+class CommandError(Exception):
+    """Ends the command with one line on standard error and ``exit_code``."""
+
+    def __init__(self, message: str, exit_code: int = FAILED) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code
+
+
+def say(line: str = "") -> None:
+    """Print one line, at once (a supervisor reads it through a pipe)."""
+    print(line, flush=True)
+
+
+def complain(message: str) -> None:
+    """Print an error, prefixed with the program's name, on standard error."""
+    for line in message.splitlines() or [""]:
+        print(f"antiphon: {line}", file=sys.stderr, flush=True)
+
+
+def say_json(value: Any) -> None:
+    """Print a value as JSON."""
+    print(json.dumps(value, ensure_ascii=False, indent=2, default=str), flush=True)
+
+
+def say_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, title: str = "") -> None:
+    """Print rows: a table on a terminal, tab-separated lines under a heading line elsewhere."""
+    cells = [["" if value is None else str(value) for value in row] for row in rows]
+    if not sys.stdout.isatty():
+        for row in [list(columns), *cells]:
+            say("\t".join(cell.replace("\t", " ").replace("\n", " ") for cell in row))
+        return
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(*columns, title=title or None, title_justify="left", header_style="bold")
+    for row in cells:
+        table.add_row(*(Text(cell) for cell in row))
+    Console().print(table)
