@@ -1,9 +1,9 @@
 """The admin surface under ``/antiphon/``.
 
 Who gets in: whoever shows the admin token; else, while the proxy listens on loopback only, a local caller. Local means
-that the TCP peer is on loopback, that the ``Host`` it asked for is a local name (a web page that re-binds its own name to
-127.0.0.1 fails here), that no web page of another origin sent it, and that no reverse proxy handed it on. ``health`` and
-``ready`` are open to everybody. ``feedback`` is also open to ordinary callers, for answers of their own partition.
+that the TCP peer is on loopback, that the ``Host`` it asked for is a local name (a web page that re-binds its own name
+to 127.0.0.1 fails here), that no web page of another origin sent it, and that no reverse proxy handed it on. ``health``
+and ``ready`` are open to everybody. ``feedback`` is also open to ordinary callers, for answers of their own partition.
 
 Every error is JSON in OpenAI's form: ``{"error": {"message", "type", "param", "code"}}``.
 """
@@ -62,7 +62,7 @@ class Turns(Protocol):
 
 
 class Readiness:
-    """Whether the proxy can serve: ``starting`` → ``ready`` or ``degraded`` (passing everything through) → ``stopping``."""
+    """Whether the proxy can serve: ``starting``, then ``ready`` or ``degraded``, at last ``stopping``."""
 
     def __init__(self, metrics: Metrics | None = None) -> None:
         self.state: State = "starting"
@@ -194,8 +194,8 @@ def _refusal(request: Request) -> AdminError:
     if settings.admin.token is None:
         if _local_name(settings.server.host):
             message = (
-                "The admin surface is open to direct local callers only, under a local host name and not from a web page "
-                "of another origin. Set admin.token to open it to others."
+                "The admin surface is open to direct local callers only, under a local host name and not from a web "
+                "page of another origin. Set admin.token to open it to others."
             )
         else:
             message = (
@@ -329,7 +329,7 @@ async def _health(request: Request) -> Response:
 
 async def _ready(request: Request) -> Response:
     readiness: Readiness = request.app.state.readiness
-    body = {"status": readiness.state}
+    body: dict[str, str] = {"status": readiness.state}
     if readiness.why and _is_admin(request):
         body["reason"] = readiness.why
     return JSONResponse(body, 200 if readiness.serves else 503)
