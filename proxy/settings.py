@@ -58,7 +58,9 @@ CONFIG_NAME = "antiphon.toml"
 #: Variables with our prefix that are not settings.
 ENV_NOT_SETTINGS = frozenset({"ANTIPHON_HOME", "ANTIPHON_CONFIG"})
 # Kubernetes puts these into every pod beside a service named "antiphon": they must not stop the proxy from starting.
-_KUBERNETES = re.compile(r"ANTIPHON(_.+)?_(SERVICE_HOST|SERVICE_PORT(_.+)?|PORT(_\d+_(TCP|UDP|SCTP)(_\w+)?)?)\Z")
+_KUBERNETES = re.compile(
+    r"ANTIPHON(_\w+)?_(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)\Z"
+)
 
 
 class SettingsError(ValueError):
@@ -540,7 +542,7 @@ def _from_environment() -> dict[str, Any]:
         name = variable.upper()
         if name in variables or name in ENV_NOT_SETTINGS:
             continue
-        if _KUBERNETES.match(name) and ("://" in value or not re.search(r"(?<!_SERVICE)_PORT\Z", name)):
+        if _KUBERNETES.match(name) or (name.endswith("_PORT") and "://" in value):
             continue
         guess = nearest(name.removeprefix(ENV_PREFIX).lower().replace("__", "."), [s.name for s in settings])
         hint = next((f"; did you mean {s.variable}?" for s in settings if s.name == guess), "")
