@@ -1,0 +1,191 @@
+"""A BERT sentence embedder: tokens, rows of a memory-mapped word table, one onnxruntime session, mean over tokens."""
+
+from __future__ import annotations
+
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import onnxruntime as ort
+from numpy.typing import NDArray
+from tokenizers import Tokenizer
+
+from fingerprint.embedding.base import Embedding, UnreadableError, Vector
+from fingerprint.embedding.packed_e5 import unpack_rows
+from fingerprint.embedding.unigram import Unigram
+from fingerprint.text import normalise, scripts_of
+
+__all__ = ["BertEmbedder", "Pieces", "UnigramPieces", "WordPieces", "make_session"]
+
+_MOST_CHARACTERS: Final = 20_000  # read of one text; far more than any window, and tokenizing stays bounded
+_MOST_CHUNKS: Final = 4  # windows read of a text that is longer than one
+_MOST_TOKEN_CHARACTERS: Final = 12  # no tokenizer here makes tokens that are longer on average
+
+
+def make_session(model: Path) -> ort.InferenceSession:
+    """Open ``model`` for one CPU thread and little memory: no arena that only grows, weights mapped from the file."""
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = 1
+    options.inter_op_num_threads = 1
+    options.enable_cpu_mem_arena = False
+    options.enable_mem_pattern = False
+    options.log_severity_level = 3
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    return ort.InferenceSession(str(model), options, providers=["CPUExecutionProvider"])
+
+
+class Pieces(ABC):
+    """Text to token ids without special tokens, or ``None`` where something in it has no token."""
+
+    @abstractmethod
+    def ids(self, text: str) -> list[int] | None:
+        """Return at least one id, or ``None``: unreadable, or nothing to read."""
+
+
+class WordPieces(Pieces):
+    """The tokenizer of an English BERT. It reads Latin letters; the few others in its vocabulary mean little to it."""
+
+    def __init__(self, file: Path) -> None:
+        self._tokenizer = Tokenizer.from_file(str(file))
+        self._tokenizer.no_padding()
+        self._tokenizer.no_truncation()
+        self._unknown = self._tokenizer.token_to_id("[UNK]")
+        self._special = frozenset(
+            self._tokenizer.token_to_id(token) for token in ("[UNK]", "[CLS]", "[SEP]", "[PAD]", "[MASK]")
+        )
+
+    def ids(self, text: str) -> list[int] | None:
+        """Return ids for a text in Latin letters all of whose words have pieces."""
+        if not scripts_of(text) <= {"latin"}:
+            return None
+        try:
+            ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False).ids
+        except (UnicodeEncodeError, TypeError):  # lone surrogates
+            return None
+        # A text that spells out "[SEP]" would be read as the sign itself.
+        return ids if ids and self._special.isdisjoint(ids) else None
+
+
+class UnigramPieces(Pieces):
+    """The tokenizer of a multilingual model."""
+
+    def __init__(self, unigram: Unigram) -> None:
+        self._unigram = unigram
+
+    def ids(self, text: str) -> list[int] | None:
+        """Return ids for a text in any script, provided that no sign in it is unknown."""
+        ids = self._unigram.encode(text)
+        return ids if ids and self._unigram.unknown not in ids else None
+
+
+class BertEmbedder:
+    """One vector space made by a BERT encoder; an `Embedder`.
+
+    The session and the tokenizer are loaded at the first text (or by `warm_up`), so that an embedder no traffic asks
+    for costs no memory. Texts run one by one at their own length: a vector is the same to the bit whatever its batch.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        dimensions: int,
+        *,
+        window: int,
+        prefix: str,
+        first: int,
+        last: int,
+        model: Path,
+        words: Path,
+        pieces: Callable[[], Pieces],
+    ) -> None:
+        """``window`` counts the special tokens and the prefix; ``prefix`` is put before every text."""
+        self._name = name
+        self._dimensions = dimensions
+        self._window = window
+        self._prefix = prefix
+        self._first = first
+        self._last = last
+        self._model = model
+        self._words_file = words
+        self._make_pieces = pieces
+        self._lock = threading.Lock()
+        self._loaded: tuple[Pieces, ort.InferenceSession, NDArray[np.generic], list[int]] | None = None
+
+    @property
+    def name(self) -> str:
+        """Name of the vector space, with the hash of its weights."""
+        return self._name
+
+    @property
+    def dimensions(self) -> int:
+        """Length of every vector."""
+        return self._dimensions
+
+    def warm_up(self) -> None:
+        """Load what the first text would have to wait for."""
+        self._load()
+
+    def readable(self, text: str) -> bool:
+        """Say whether there are tokens for everything in ``text`` and anything in it at all."""
+        return self._ids(text)[0] is not None
+
+    def encode(self, texts: Sequence[str]) -> list[Embedding | None]:
+        """Embed each text; ``None`` for one that is not readable."""
+        return [self._encode(text) for text in texts]
+
+    def embed(self, texts: Sequence[str]) -> Vector:
+        """Return float32 (texts, dimensions), L2 norm 1; raises `UnreadableError`."""
+        vectors = np.empty((len(texts), self._dimensions), np.float32)
+        for row, embedding in enumerate(self.encode(texts)):
+            if embedding is None:
+                raise UnreadableError(f"text {row} has no tokens in {self._name}")
+            vectors[row] = embedding.vector
+        return vectors
+
+    def _load(self) -> tuple[Pieces, ort.InferenceSession, NDArray[np.generic], list[int]]:
+        if self._loaded is None:
+            with self._lock:
+                if self._loaded is None:
+                    pieces = self._make_pieces()
+                    words = np.load(self._words_file, mmap_mode="r")
+                    prefix = (pieces.ids(self._prefix) or []) if self._prefix else []
+                    self._loaded = (pieces, make_session(self._model), words, prefix)
+        return self._loaded
+
+    def _ids(self, text: str) -> tuple[list[int] | None, bool]:
+        """Return the ids of ``text`` and whether some of it was left out unread."""
+        pieces = self._load()[0]
+        text = normalise(text)
+        most = min(_MOST_CHARACTERS, _MOST_TOKEN_CHARACTERS * _MOST_CHUNKS * self._window)
+        if len(text) <= most:
+            return pieces.ids(text), False
+        return pieces.ids(f"{text[: most // 2]} {text[-most // 2 :]}"), True
+
+    def _encode(self, text: str) -> Embedding | None:
+        ids, cut = self._ids(text)
+        if ids is None:
+            return None
+        room = self._window - 2 - len(self._load()[3])
+        chunks = [ids[start : start + room] for start in range(0, len(ids), room)]
+        partial = cut or len(chunks) > 1
+        if len(chunks) > _MOST_CHUNKS:  # evenly spread, the beginning and the end among them
+            picks = np.linspace(0, len(chunks) - 1, _MOST_CHUNKS).round().astype(int)
+            chunks = [chunks[pick] for pick in picks]
+        total = sum(len(chunk) for chunk in chunks)
+        mean = np.zeros(self._dimensions, np.float32)
+        for chunk in chunks:
+            mean += self._run(chunk) * np.float32(len(chunk) / total)
+        norm = np.float32(np.linalg.norm(mean))
+        return Embedding(mean / max(norm, np.float32(1e-12)), self._name, partial)
+
+    def _run(self, ids: list[int]) -> Vector:
+        _, session, words, prefix = self._load()
+        rows = words[[self._first, *prefix, *ids, self._last]]
+        packed = rows.dtype == np.uint8
+        embeddings = unpack_rows(rows.view(np.uint8)) if packed else rows.astype(np.float32, copy=False)
+        mask = np.ones((1, len(embeddings)), np.float32)
+        (mean,) = session.run(["mean"], {"embeddings": embeddings[np.newaxis], "mask": mask})
+        return np.asarray(mean[0], np.float32)
