@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 from fingerprint.conversation import Turn
+from fingerprint.facts.relation import Relation
 from fingerprint.keys import IdentityParts
 
 __all__ = [
@@ -29,7 +30,6 @@ __all__ = [
 
 Level = Literal["answer", "kv", "miss", "bypass"]
 EntryState = Literal["active", "suspect", "frozen", "retracted"]
-RelationKind = Literal["equal", "compatible", "conflict"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,15 +73,6 @@ class Hit:
     confidence: float  # 1.0 for an exact hit
     exact: bool
     state: EntryState = "active"
-
-
-@dataclass(frozen=True, slots=True)
-class Relation:
-    """How one field of two turns compares; ``sentence`` is what ``explain`` prints."""
-
-    name: str  # "numbers", "entities", "polarity", "direction", "context", …
-    kind: RelationKind
-    sentence: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,352 @@
+"""Everything plain code can see in one message: ``facts_of(text)``."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from dataclasses import dataclass
+from functools import lru_cache
+from hashlib import blake2b
+from typing import NamedTuple
+
+import rjieba
+from rapidfuzz.distance import DamerauLevenshtein
+
+from fingerprint.facts.literals import Literals, literals_of, plain
+from fingerprint.facts.quantities import Quantity, fold_numerals, numbers_of, times_of
+from fingerprint.facts.tables import Lexicon, lexicon
+
+__all__ = ["MAX_CHARACTERS", "Facts", "Sentence", "Token", "facts_of", "is_slip", "language_of", "stem"]
+
+MAX_CHARACTERS = 16_000  # what lies beyond is compared as a whole, by digest
+
+_TOKEN = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]{1,3})?|\d+(?:[.,:]\d+)*|[\U0001F1E6-\U0001F1FF]{2}|[%€$£&+#]")
+_HAN = re.compile(r"[\u4e00-\u9fff\u3400-\u4dbf]+")
+_OTHER_CJK = re.compile(r"[\u3040-\u30ff\uac00-\ud7af]")
+_SENTENCE = re.compile(r"[^.!?。！？\n;；]+(?:\.(?=\S)[^.!?。！？\n;；]*)*[.!?。！？\n;；]*")
+_LATIN = re.compile(r"[A-Za-z\u00c0-\u024f]")
+
+
+class Token(NamedTuple):
+    """One word: ``low`` as folded text, ``stem`` as compared, ``content`` where it is no function word."""
+
+    low: str
+    stem: str
+    content: bool
+    capital: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Sentence:
+    """One sentence with what its words say; ``asks`` where it holds the question or request."""
+
+    text: str
+    tokens: tuple[Token, ...]
+    asks: bool
+    negations: int
+    antonyms: frozenset[tuple[int, int]]
+    quantifiers: frozenset[str]
+    modals: frozenset[str]
+    persons: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """The facts of one message. Tuples keep the order of the text."""
+
+    language: str
+    folded: str  # the text as searched for a counterpart: ``literals.plain`` of it
+    overflow: str  # digest of what lies beyond MAX_CHARACTERS, "" where nothing does
+    literals: Literals
+    numbers: tuple[Quantity, ...]
+    times: tuple[str, ...]
+    names: tuple[str, ...]  # capitalised names, folded
+    sentences: tuple[Sentence, ...]
+    question: str
+    intent: str
+    formats: frozenset[str]
+    direction: tuple[str, str]  # stems after "from" and after "to", "" where not said
+    affirms: bool
+    declines: bool
+    elliptic: bool  # cannot be understood without what was said before
+    stems: frozenset[str]  # every stem, function words too
+    content: frozenset[str]  # stems of content words
+
+    @property
+    def focus(self) -> tuple[Sentence, ...]:
+        """The sentences that ask; all of them where none does."""
+        asking = tuple(sentence for sentence in self.sentences if sentence.asks)
+        return asking or self.sentences
+
+
+def language_of(text: str) -> str:
+    """ "zh", "en" (any Latin script without a table of its own) or "other"."""
+    sample = text[:4000]
+    if _OTHER_CJK.search(sample):
+        return "other"
+    han = sum(len(run) for run in _HAN.findall(sample))
+    latin = len(_LATIN.findall(sample))
+    if han and han * 4 >= latin:
+        return "zh"
+    return "en" if latin or not sample.strip() or not any(c.isalpha() for c in sample) else "other"
+
+
+_IRREGULAR = {"children": "child", "people": "person", "men": "man", "women": "woman", "feet": "foot", "paid": "pay", "bought": "buy", "sent": "send", "wrote": "write", "written": "write", "broke": "break", "broken": "break", "went": "go", "gone": "go", "made": "make", "lost": "lose", "kept": "keep", "left": "leave", "took": "take", "taken": "take", "gave": "give", "given": "give", "said": "say", "found": "find", "began": "begin", "chose": "choose", "chosen": "choose"}  # fmt: skip
+
+
+@lru_cache(maxsize=16384)
+def stem(word: str) -> str:
+    """A crude stem of an English word, the same for its usual inflections; other words unchanged."""
+    if not word.isascii() or len(word) < 4:
+        return _IRREGULAR.get(word, word)
+    word = word.removesuffix("'s").removesuffix("’s")
+    if word in _IRREGULAR:
+        return _IRREGULAR[word]
+    for suffix, least in (
+        ("ations", 3),
+        ("ation", 3),
+        ("ings", 4),
+        ("ing", 3),
+        ("ies", 3),
+        ("ied", 3),
+        ("ers", 4),
+        ("ed", 3),
+        ("es", 3),
+        ("ly", 4),
+        ("er", 4),
+        ("s", 3),
+        ("e", 3),
+        ("y", 3),
+    ):
+        if (
+            word.endswith(suffix)
+            and len(word) - len(suffix) >= least
+            and not (suffix == "s" and word.endswith(("ss", "us", "is")))
+            and not (
+                suffix == "es" and not word.endswith(("ses", "xes", "ches", "shes", "zes", "oes", "ies")) and False
+            )
+        ):
+            word = word[: -len(suffix)]
+            if (
+                suffix in {"ing", "ed", "ings", "er", "ers"}
+                and len(word) > 3
+                and word[-1] == word[-2]
+                and word[-1] not in "lsz"
+            ):
+                word = word[:-1]
+            if suffix == "s" and len(word) > 3 and word.endswith("e"):
+                word = word[:-1]
+            break
+    return word
+
+
+def is_slip(one: str, other: str, *, names: bool = False) -> bool:
+    """Whether two words can be spellings of one word. Two capitalised ``names`` must be closer than two common words.
+
+    Damerau–Levenshtein distance at most 1 for four to seven letters, 2 from eight on, same first letter; numbers never.
+    """
+    if one == other:
+        return True
+    if (
+        min(len(one), len(other)) < 4
+        or one[0] != other[0]
+        or not (one.isalpha() and other.isalpha())
+        or not (one + other).isascii()
+    ):
+        return False
+    longest = max(len(one), len(other))
+    if names:
+        return longest >= 6 and one[-1] == other[-1] and DamerauLevenshtein.distance(one, other, score_cutoff=1) <= 1
+    allowed = 1 if longest < 8 else 2
+    return DamerauLevenshtein.distance(one, other, score_cutoff=allowed) <= allowed
+
+
+def _tokens(text: str, language: str, words: Lexicon) -> list[Token]:
+    tokens: list[Token] = []
+    for match in _TOKEN.finditer(text):
+        piece = match.group()
+        if language != "en" and _HAN.search(piece):
+            for word in rjieba.cut(piece):
+                counted = (
+                    word in words.relative or word in words.weekdays or word in words.parts or word in words.seasons
+                )
+                tokens.append(
+                    Token(
+                        word,
+                        words.classes.get(word, word),
+                        word not in words.stop and word not in words.units and not counted,
+                        False,
+                    )
+                )
+            continue
+        low = piece.casefold().replace("’", "'")
+        english = words if words.language == "en" else lexicon("en")
+        base = low.removesuffix("'s")
+        stemmed = stem(english.classes.get(base, base))
+        content = not (
+            low in english.stop or base in english.stop or low[0].isdigit() or (len(low) == 1 and low.isascii())
+        ) and not _counts(low, english)
+        tokens.append(Token(low, stemmed, content, piece[0].isupper()))
+        if len(tokens) > 4000:
+            break
+    return tokens
+
+
+def _counts(low: str, words: Lexicon) -> bool:
+    """Whether a word is part of a number or a date, which are compared by value."""
+    return (
+        low in words.number_words
+        or low in words.scales
+        or low in words.ordinals
+        or low in words.months
+        or low in words.weekdays
+        or low in words.parts
+        or low in words.seasons
+        or low in words.relative
+        or low in words.units
+    )
+
+
+def _sentence(text: str, folded: str, language: str, words: Lexicon) -> Sentence:
+    phrased = words.phrases.sub(lambda m: words.classes[m.group()], folded) if words.language == "en" else folded
+    tokens = tuple(_tokens(text if len(phrased) == len(text) else phrased, language, words))
+    sides = frozenset(side for match in words.antonyms.findall(folded) for side in words.antonym_sides.get(match, ()))
+    negations = len(words.negations.findall(folded)) + (
+        folded.count("n't") + folded.count("n’t") if words.language == "en" else 0
+    )
+    return Sentence(
+        text=folded,
+        tokens=tokens,
+        asks=_asks(text, folded, tokens, words),
+        negations=negations,
+        antonyms=sides,
+        quantifiers=frozenset(words.quantifiers[m] for m in words.quantifier_words.findall(folded)),
+        modals=frozenset(words.modality[m] for m in words.modal_words.findall(folded)),
+        persons=frozenset(words.persons[m] for m in words.person_words.findall(folded)),
+    )
+
+
+def _asks(text: str, folded: str, tokens: tuple[Token, ...], words: Lexicon) -> bool:
+    if "?" in text or "？" in text:
+        return True
+    if any(pattern.search(folded) for _, pattern in words.questions):
+        return True
+    first = next(
+        (token.low for token in tokens if token.low not in {"please", "kindly", "then", "so", "and", "now"}), ""
+    )
+    return first in words.verbs or first in {"tell", "explain", "show", "give", "list", "name", "describe", "suggest"}
+
+
+def _first_kind(patterns: tuple[tuple[str, re.Pattern[str]], ...], texts: list[str]) -> str:
+    for kind, pattern in patterns:
+        if any(pattern.search(text) for text in texts):
+            return kind
+    return ""
+
+
+def _retracted(text: str, words: Lexicon) -> str:
+    """``text`` without what the speaker took back in the same breath ("to Spain, no, Portugal")."""
+    match = words.correction.search(text)
+    if match is None or match.start() == 0 or match.end() >= len(text.rstrip(" .!?。！？")):
+        return text
+    before = text[: match.start()]
+    if words.language == "zh":
+        cut = max(before.rfind(mark) for mark in "，,。！？!?；;\n ") + 1
+        return text[:cut] + " " * (match.end() - cut) + text[match.end() :]
+    # Only the last word (with its number or article) is taken back for certain.
+    taken = re.search(r"(?:\S{1,30}\s)?\S{1,30}$", before)
+    cut = taken.start() if taken else match.start()
+    return text[:cut] + " " * (match.end() - cut) + text[match.end() :]
+
+
+def _direction(sentences: tuple[Sentence, ...], words: Lexicon) -> tuple[str, str]:
+    start = goal = ""
+    for sentence in sentences:
+        for position, token in enumerate(sentence.tokens):
+            into = token.low in words.direction_to
+            if token.low not in words.direction_from and not into:
+                continue
+            after = next((t.stem for t in sentence.tokens[position + 1 : position + 4] if t.content), "")
+            if into:
+                goal = goal or after
+            else:
+                start = start or after
+    return start, goal
+
+
+def _names(text: str, sentences: tuple[Sentence, ...], words: Lexicon) -> tuple[str, ...]:
+    found: list[str] = []
+    for sentence in sentences:
+        for position, token in enumerate(sentence.tokens):
+            if not token.capital or not token.content or len(token.low) < 2:
+                continue
+            if position == 0 and (
+                token.low in words.verbs or token.stem in words.classes.values() or len(sentence.tokens) < 2
+            ):
+                continue
+            found.append(token.low.removesuffix("'s"))
+    return tuple(dict.fromkeys(found))[:80]
+
+
+@lru_cache(maxsize=8192)
+def facts_of(text: str) -> Facts:
+    """The facts of one message, in time linear in its length (the first ``MAX_CHARACTERS`` are read closely)."""
+    overflow = (
+        blake2b(text[MAX_CHARACTERS:].encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+        if len(text) > MAX_CHARACTERS
+        else ""
+    )
+    text = unicodedata.normalize("NFKC", text[:MAX_CHARACTERS])
+    language = language_of(text)
+    words = lexicon(language)
+    literals, rest = literals_of(text, words)
+    if language == "zh":
+        rest = fold_numerals(rest, words)
+    rest = _retracted(rest, words)
+    times, undated = times_of(rest, words)
+    numbers = numbers_of(undated, words)
+    sentences: list[Sentence] = []
+    for match in _SENTENCE.finditer(rest):
+        piece = match.group()
+        piece = words.courtesy.sub(" ", piece)
+        if not piece.strip(" ,.!?。，！？"):
+            continue
+        sentence = _sentence(piece, piece.casefold(), language, words)
+        if sentence.tokens:
+            sentences.append(sentence)
+        if len(sentences) >= 200:
+            break
+    kept = tuple(sentences)
+    asked = [s.text for s in kept if s.asks] or [s.text for s in kept]
+    bare = rest.casefold().strip(" ,.!?。，！？")
+    affirms, declines = bool(words.affirm.search(bare)), bool(words.decline.search(bare))
+    content = frozenset(token.stem for sentence in kept for token in sentence.tokens if token.content)
+    return Facts(
+        language=language,
+        folded=plain(text),
+        overflow=overflow,
+        literals=literals,
+        numbers=numbers,
+        times=times,
+        names=_names(rest, kept, words),
+        sentences=kept,
+        question=_first_kind(words.questions, [text.strip(" ,") for text in asked]),
+        intent=_first_kind(words.intents, asked),
+        formats=frozenset(words.formats[m] for m in words.format_words.findall(rest.casefold())),
+        direction=_direction(kept, words),
+        affirms=affirms,
+        declines=declines,
+        elliptic=_elliptic(bare, kept, content, words),
+        stems=frozenset(token.stem for sentence in kept for token in sentence.tokens),
+        content=content,
+    )
+
+
+def _elliptic(bare: str, sentences: tuple[Sentence, ...], content: frozenset[str], words: Lexicon) -> bool:
+    if not content or words.opener.search(bare):
+        return True
+    if len(content) <= 2:
+        return True
+    return any(words.anaphora.search(s.text) for s in sentences if s.asks) or (
+        not any(s.asks for s in sentences) and any(words.anaphora.search(s.text) for s in sentences)
+    )

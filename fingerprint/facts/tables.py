@@ -1,0 +1,192 @@
+"""The word tables, read once: one TOML file a language beside this module.
+
+A third language is a new file with the same sections and one more name in ``LANGUAGES``.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from typing import Any
+
+__all__ = ["LANGUAGES", "Lexicon", "lexicon"]
+
+LANGUAGES = ("en", "zh")
+# From the request to the text it hands over: the rest of the line, then a colon that is no clock, or a line break.
+_COLON = r"[^:：\n]{0,80}(?::(?=[^\S\d]|[^\W\d])|：|\n)\s*"
+
+
+@dataclass(frozen=True, slots=True)
+class Lexicon:
+    """One language's tables, compiled. Words are folded to lower case."""
+
+    language: str
+    stop: frozenset[str]
+    courtesy: re.Pattern[str]
+    negations: re.Pattern[str]
+    prefixes: tuple[str, ...]
+    antonyms: re.Pattern[str]
+    antonym_sides: dict[str, tuple[tuple[int, int], ...]]  # form -> (pair, side), side 0 or 1
+    classes: dict[str, str]  # word or phrase -> name of its synonym class
+    phrases: re.Pattern[str]  # the phrases (two words and more) among the classes
+    units: dict[str, tuple[str, float]]  # alias -> (dimension, factor to the base unit)
+    number_words: dict[str, float]
+    scales: dict[str, float]
+    ordinals: dict[str, int]
+    number_idioms: frozenset[str]
+    months: dict[str, int]
+    weekdays: dict[str, int]
+    seasons: dict[str, str]
+    parts: dict[str, str]
+    relative: dict[str, str]
+    times: re.Pattern[str]  # every word of weekdays, seasons, parts and relative
+    questions: tuple[tuple[str, re.Pattern[str]], ...]
+    exclusive: frozenset[frozenset[str]]
+    intents: tuple[tuple[str, re.Pattern[str]], ...]
+    modality: dict[str, str]
+    modal_words: re.Pattern[str]
+    persons: dict[str, str]
+    person_words: re.Pattern[str]
+    quantifiers: dict[str, str]
+    quantifier_words: re.Pattern[str]
+    direction_from: tuple[str, ...]
+    direction_to: tuple[str, ...]
+    symmetric: frozenset[str]
+    ordered: frozenset[str]
+    anaphora: re.Pattern[str]
+    opener: re.Pattern[str]
+    affirm: re.Pattern[str]
+    decline: re.Pattern[str]
+    reply: re.Pattern[str]
+    correction: re.Pattern[str]
+    given: re.Pattern[str]
+    given_intro: re.Pattern[str]
+    formats: dict[str, str]
+    format_words: re.Pattern[str]
+    verbs: frozenset[str]
+    status: re.Pattern[str]
+    objects: frozenset[str]
+
+
+def _any_of(words: list[str] | frozenset[str] | dict[str, Any], *, bounded: bool) -> re.Pattern[str]:
+    """One pattern for many words, the longest first; ``bounded`` for scripts that write spaces."""
+    alternatives = "|".join(re.escape(word) for word in sorted(words, key=len, reverse=True) if word)
+    if not alternatives:
+        return re.compile(r"(?!)")
+    return re.compile(rf"(?<![^\W_])(?:{alternatives})(?![^\W_])" if bounded else f"(?:{alternatives})")
+
+
+def _labelled(table: str) -> dict[str, str]:
+    """``word|word : label`` a line -> {word: label}."""
+    found: dict[str, str] = {}
+    for line in filter(None, map(str.strip, table.splitlines())):
+        words, _, label = line.rpartition(" : ")
+        found.update((word.strip(), label.strip()) for word in words.split("|"))
+    return found
+
+
+def _pairs(table: str) -> dict[str, str]:
+    words = table.split()
+    return dict(zip(words[::2], words[1::2], strict=True))
+
+
+def _antonyms(table: str) -> dict[str, tuple[tuple[int, int], ...]]:
+    sides: dict[str, list[tuple[int, int]]] = {}
+    for pair, line in enumerate(filter(None, map(str.strip, table.splitlines()))):
+        for side, forms in enumerate(line.split(" : ")):
+            for form in forms.split("|"):
+                sides.setdefault(form.strip(), []).append((pair, side))
+    return {form: tuple(found) for form, found in sides.items()}
+
+
+def _units(table: str) -> dict[str, tuple[str, float]]:
+    units: dict[str, tuple[str, float]] = {}
+    for line in filter(None, map(str.strip, table.splitlines())):
+        dimension, factor, *aliases = line.split()
+        units.update((alias.replace("_", " "), (dimension, float(factor))) for alias in aliases)
+    return units
+
+
+@cache
+def lexicon(language: str) -> Lexicon:
+    """The tables of ``language`` (one of ``LANGUAGES``); other languages get the English ones, whose words they lack."""
+    name = language if language in LANGUAGES else "en"
+    raw = tomllib.loads(resources.files(__package__).joinpath(f"{name}.toml").read_text(encoding="utf-8"))
+    spaced = name != "zh"
+    fold = re.IGNORECASE
+    words, dates, numbers, context = raw["words"], raw["dates"], raw["numbers"], raw["context"]
+    classes = {
+        form.strip(): line.split("|")[0].strip()
+        for line in filter(None, map(str.strip, raw["synonyms"]["classes"].splitlines()))
+        for form in line.split("|")
+    }
+    relative = {
+        entry.rpartition(" ")[0].strip(): entry.rpartition(" ")[2]
+        for line in dates["relative"].splitlines()
+        for entry in map(str.strip, line.split(" : "))
+        if entry
+    }
+    weekdays = {word: int(day) for word, day in _pairs(dates["weekdays"]).items()}
+    seasons, parts = _pairs(dates["seasons"]), _pairs(dates["parts"])
+    number_words = {w: float(v) for w, v in _pairs(numbers.get("words", "") or numbers.get("digits", "")).items()}
+    modality, persons = _labelled(raw["modality"]["table"]), _labelled(raw["persons"]["table"])
+    quantifiers, formats = _labelled(raw["quantifiers"]["table"]), _labelled(raw["formats"]["table"])
+    antonyms = _antonyms(raw["polarity"]["antonyms"])
+    courtesy = "|".join(words["courtesy"])
+    units = _units(raw["units"]["table"])
+    if name != "en":  # international signs are written in every language
+        units = lexicon("en").units | units
+    return Lexicon(
+        language=name,
+        stop=frozenset(words["stop"].split()),
+        courtesy=re.compile(rf"(?<![^\W_])(?:{courtesy})(?![^\W_])" if spaced else f"(?:{courtesy})", fold),
+        negations=_any_of([n for n in raw["polarity"]["negations"].split() if n != "n't"], bounded=spaced),
+        prefixes=tuple(raw["polarity"]["prefixes"]),
+        antonyms=_any_of(antonyms, bounded=spaced),
+        antonym_sides=antonyms,
+        classes=classes,
+        phrases=_any_of([form for form in classes if " " in form], bounded=spaced),
+        units=units,
+        number_words=number_words,
+        scales={w: float(v) for w, v in _pairs(numbers["scales"]).items()},
+        ordinals={w: int(v) for w, v in _pairs(numbers.get("ordinals", "")).items()},
+        number_idioms=frozenset(numbers.get("idioms", "").split()),
+        months={w: int(v) for w, v in _pairs(dates.get("months", "")).items()},
+        weekdays=weekdays,
+        seasons=seasons,
+        parts=parts,
+        relative=relative,
+        times=_any_of([*weekdays, *seasons, *parts, *relative], bounded=spaced),
+        questions=tuple((kind, re.compile(pattern)) for kind, pattern in raw["questions"]["patterns"]),
+        exclusive=frozenset(frozenset(pair) for pair in raw["questions"]["exclusive"]),
+        intents=tuple((kind, re.compile(pattern)) for kind, pattern in raw["questions"]["intents"]),
+        modality=modality,
+        modal_words=_any_of(modality, bounded=spaced),
+        persons=persons,
+        person_words=_any_of(persons, bounded=spaced),
+        quantifiers=quantifiers,
+        quantifier_words=_any_of(quantifiers, bounded=spaced),
+        direction_from=tuple(raw["direction"]["from"]),
+        direction_to=tuple(raw["direction"]["to"]),
+        symmetric=frozenset(raw["direction"]["symmetric"]),
+        ordered=frozenset(raw["direction"]["ordered"]),
+        anaphora=re.compile(context["anaphora"]),
+        opener=re.compile(context["opener"]),
+        affirm=re.compile(context["affirm"]),
+        decline=re.compile(context["decline"]),
+        reply=re.compile(context["reply"]),
+        correction=re.compile(context["correction"], fold),
+        given=re.compile(
+            rf"(?:^|[.!?。！？\n,，]\s?|\b(?:please|you|to|me|kindly)\s|请|帮我|把|将)(?:{raw['given']['verbs']}){_COLON}",
+            fold,
+        ),
+        given_intro=re.compile(rf"(?:{raw['given']['intro']}){_COLON}", fold),
+        formats=formats,
+        format_words=_any_of(formats, bounded=spaced),
+        verbs=frozenset(raw["actions"]["verbs"].split()),
+        status=re.compile(raw["actions"]["status"], fold),
+        objects=frozenset(raw["actions"]["objects"].split()),
+    )
