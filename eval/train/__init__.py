@@ -1,0 +1,1 @@
+"""Programs that train the artefacts the store loads; each has a seed and can be run again."""
