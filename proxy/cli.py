@@ -7,12 +7,13 @@ Errors that a person can mend are one line on standard error (``--debug`` shows 
 from __future__ import annotations
 
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from proxy.cli_output import FAILED, UNUSABLE, CommandError, complain, say, say_json, say_table
+from proxy.cli_output import FAILED, UNUSABLE, CommandError, complain, say, say_finding, say_json, say_table
 
 if TYPE_CHECKING:
     from proxy.settings import Loaded
@@ -85,6 +86,15 @@ def _load(config: Path | None, sets: list[str] | None, flags: dict[str, tuple[st
     return load(config, values, flag_names=names)
 
 
+def _common(upstream: str | None, host: str | None, port: int | None, store: str | None) -> dict[str, tuple[str, Any]]:
+    return {
+        "upstream.url": ("--upstream", upstream),
+        "server.host": ("--host", host),
+        "server.port": ("--port", port),
+        "store.url": ("--store", store),
+    }
+
+
 @app.command()
 def serve(
     upstream: Annotated[str | None, typer.Option("--upstream", metavar="URL", help="The backend.")] = None,
@@ -97,16 +107,7 @@ def serve(
     sets: SetOption = None,
 ) -> None:
     """Run the proxy in front of a backend."""
-    loaded = _load(
-        config,
-        sets,
-        {
-            "upstream.url": ("--upstream", upstream),
-            "server.host": ("--host", host),
-            "server.port": ("--port", port),
-            "store.url": ("--store", store),
-        },
-    )
+    loaded = _load(config, sets, _common(upstream, host, port, store))
     from proxy.cli_serve import serve as run
 
     run(loaded)
@@ -140,6 +141,31 @@ def config(
     say_table(("setting", "value", "source"), [(n, _plain(v), o) for n, v, o in rows])
     if sys.stdout.isatty():
         say(f"data folder: {loaded.home}")
+
+
+@app.command()
+def doctor(
+    upstream: Annotated[str | None, typer.Option("--upstream", metavar="URL", help="The backend.")] = None,
+    host: Annotated[str | None, typer.Option("--host", metavar="H", help="Address the proxy would listen on.")] = None,
+    port: Annotated[int | None, typer.Option("--port", metavar="N", help="Port the proxy would listen on.")] = None,
+    store: Annotated[str | None, typer.Option("--store", metavar="URL", help="Database URL or path.")] = None,
+    config: ConfigOption = None,
+    sets: SetOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Check backend, embedder, store, disk, port, and say what to do; exit code 1 where there is a problem."""
+    loaded = _load(config, sets, _common(upstream, host, port, store))
+    from proxy.doctor import Finding, examine
+
+    findings: list[Finding] = []
+    for finding in examine(loaded):
+        findings.append(finding)
+        if not as_json:
+            say_finding(finding.check, finding.status, finding.seen, finding.advice)
+    if as_json:
+        say_json([asdict(finding) for finding in findings])
+    if any(finding.status == "problem" for finding in findings):
+        raise typer.Exit(FAILED)
 
 
 def _plain(value: Any) -> str:

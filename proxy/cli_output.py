@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-__all__ = ["CommandError", "complain", "say", "say_json", "say_table"]
+__all__ = ["CommandError", "complain", "say", "say_finding", "say_json", "say_table"]
 
 # Exit codes: 0 fine, 1 the answer is "no" or something failed, 2 the command or its settings cannot be used.
 FAILED = 1
@@ -53,3 +53,18 @@ def say_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, title
     for row in cells:
         table.add_row(*(Text(cell) for cell in row))
     Console().print(table)
+
+
+def say_finding(name: str, status: str, seen: str, advice: str) -> None:
+    """Print one finding of the doctor: a mark, what was seen, and below it what to do."""
+    if not sys.stdout.isatty():
+        say(f"{status}\t{name}\t{seen}" + (f"\t{advice}" if advice else ""))
+        return
+    from rich.console import Console
+    from rich.text import Text
+
+    mark, style = {"ok": ("✓", "green"), "warning": ("!", "yellow"), "problem": ("✗", "bold red")}[status]
+    line = Text.assemble((f"{mark} {name}: ", style), seen)
+    if advice:
+        line.append(f"\n    → {advice}", style="cyan")
+    Console().print(line)
