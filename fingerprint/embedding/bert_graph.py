@@ -85,8 +85,8 @@ def build_bert_graph(
     Position embeddings are added inside, so there may be as many tokens as ``position_embeddings`` has rows.
     ``outputs``, all float32: "hidden" (batch, tokens, width), "first" (batch, width) the first token, "mean" (batch,
     width) over unmasked tokens, "unit_mean" the same with L2 norm 1. ``store`` is the type the matrices are kept in
-    within the file (float16 halves it; computation is float32 either way). Raises `KeyError` for a missing tensor, `ValueError` for a width the
-    heads do not divide.
+    within the file (float16 halves it; computation is float32 either way). Raises `KeyError` for a missing tensor,
+    `ValueError` for a width the heads do not divide.
     """
     graph = _Graph()
     positions = np.asarray(weights["embeddings.position_embeddings.weight"], np.float32)
