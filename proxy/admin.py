@@ -31,19 +31,19 @@ from fingerprint.errors import NotUnderstood
 from proxy.metrics import CONTENT_TYPE, Metrics
 from proxy.settings import Settings, nearest
 from store.errors import StoreError, UnknownDimension
-from store.types import Decision, IdentityParts, Query
+from store.reads import DIMENSIONS
+from store.types import Decision, Query
 
 if TYPE_CHECKING:
     from store.cache import Cache
 
-__all__ = ["ADMIN_TOKEN_HEADER", "DIMENSIONS", "AdminError", "Readiness", "Turns", "routes"]
+__all__ = ["ADMIN_TOKEN_HEADER", "AdminError", "Readiness", "Turns", "routes"]
 
 log = logging.getLogger(__name__)
 
 ADMIN_TOKEN_HEADER = "X-Antiphon-Admin-Token"  # noqa: S105
-#: By what stored answers can be listed and purged.
-DIMENSIONS: tuple[str, ...] = tuple(field.name for field in dataclasses.fields(IdentityParts))
 _SMALL_BODY_BYTES = 64 * 1024
+_STATS_PATIENCE_S = 2.0
 _PAGE_DEFAULT, _PAGE_MOST = 50, 500
 # Any of these says that somebody handed the request on: its origin is then not the TCP peer.
 _HANDED_ON = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip", "via")
@@ -337,6 +337,12 @@ async def _ready(request: Request) -> Response:
 
 async def _metrics(request: Request) -> Response:
     metrics: Metrics = request.app.state.metrics
+    cache: Cache | None = request.app.state.cache
+    if cache is not None:
+        # A store that cannot answer now must not take the other numbers away.
+        with suppress(TimeoutError, StoreError):
+            async with asyncio.timeout(_STATS_PATIENCE_S):
+                metrics.see_store(await cache.stats())
     return Response(metrics.text(), headers={"Content-Type": CONTENT_TYPE})
 
 
@@ -353,17 +359,30 @@ async def _entries(request: Request) -> Response:
     if not limit_text.isascii() or not limit_text.isdecimal() or not 1 <= int(limit_text[:9]) <= _PAGE_MOST:
         raise AdminError(400, f"limit must be a number from 1 to {_PAGE_MOST}.", code="invalid_value", param="limit")
     limit = int(limit_text)
-    rows = await _cache(request).entries(limit=limit, after=after, where=_where(parameters))
-    more = rows[-1].id if len(rows) == limit else None
-    return JSONResponse({"entries": plain(rows), "next": more})
+    page = await page_of_entries(_cache(request), limit=limit, after=after, where=_where(parameters))
+    return JSONResponse(page)
+
+
+async def page_of_entries(cache: Cache, *, limit: int, after: str | None, where: Mapping[str, str]) -> dict[str, Any]:
+    """A page of entries, newest first, and the id to go on after; raises `UnknownDimension`."""
+    rows = await cache.entries(limit=limit, after=after, where=where)
+    return {"entries": plain(rows), "next": rows[-1].id if len(rows) == limit else None}
 
 
 async def _entry(request: Request) -> Response:
-    entry_id = request.path_params["entry"]
-    row = await _cache(request).entry(entry_id)
+    return JSONResponse(await entry_as_json(_cache(request), request.path_params["entry"]))
+
+
+async def entry_as_json(cache: Cache, entry_id: str) -> dict[str, Any]:
+    """One entry; raises :class:`AdminError` where there is none."""
+    row = await cache.entry(entry_id)
     if row is None:
-        raise AdminError(404, f"There is no entry {entry_id}.", code="no_such_entry", param="entry")
-    return JSONResponse(plain(row))
+        raise _no_such_entry(entry_id)
+    return dict(plain(row))
+
+
+def _no_such_entry(entry_id: str) -> AdminError:
+    return AdminError(404, f"There is no entry {entry_id}.", code="no_such_entry", param="entry")
 
 
 def decision_as_json(decision: Decision) -> dict[str, Any]:
@@ -398,11 +417,23 @@ async def _explain(request: Request) -> Response:
     path = request.query_params.get("path", "/v1/chat/completions")
     body = await _body(request, int(settings.server.max_body_mib * 2**20))
     peer = request.client.host if request.client else None
+    return JSONResponse(await explained(_cache(request), turns, request.headers, path, body, peer=peer))
+
+
+async def explained(
+    cache: Cache, turns: Turns, headers: Headers, path: str, body: bytes, *, peer: str | None
+) -> dict[str, Any]:
+    """What would be decided about a request, without calling the model or counting anything."""
     try:
-        query = turns.query_for(request.headers, path, body, peer=peer)
+        query = turns.query_for(headers, path, body, peer=peer)
     except NotUnderstood as error:
-        return JSONResponse(decision_as_json(Decision(level="bypass", reason=str(error))))
-    return JSONResponse(decision_as_json(await _cache(request).explain(query)))
+        return decision_as_json(Decision(level="bypass", reason=error.reason))
+    decision = decision_as_json(await cache.explain(query))
+    for candidate in decision["candidates"]:
+        row = await cache.entry(candidate["entry"])
+        if row is not None:
+            candidate["question"], candidate["answer"] = row.question, row.answer
+    return decision
 
 
 async def _purge(request: Request) -> Response:
@@ -412,18 +443,26 @@ async def _purge(request: Request) -> Response:
         raise AdminError(400, "dry_run must be true or false.", code="invalid_value", param="dry_run")
     if ("entry" in body) == ("where" in body):
         raise AdminError(400, "Give either entry or where.", code="invalid_value", param="entry")
-    cache = _cache(request)
-    if "entry" in body:
-        entry_id = _text_field(body, "entry")
-        found = await cache.entry(entry_id) is not None if dry_run else await cache.retract(entry_id)
-        if not found:
-            raise AdminError(404, f"There is no entry {entry_id}.", code="no_such_entry", param="entry")
-        return JSONResponse({"purged": 1, "dry_run": dry_run})
-    where = body["where"]
-    if not isinstance(where, dict) or not where:
+    entry_id = _text_field(body, "entry") if "entry" in body else None
+    where = body.get("where", {})
+    if entry_id is None and (not isinstance(where, dict) or not where):
         message = "where must be an object with at least one dimension: " + ", ".join(DIMENSIONS) + "."
         raise AdminError(400, message, code="invalid_value", param="where")
-    return JSONResponse({"purged": await cache.purge(_where(where), dry_run=dry_run), "dry_run": dry_run})
+    purged = await purge_entries(_cache(request), entry=entry_id, where=_where(where), dry_run=dry_run)
+    return JSONResponse({"purged": purged, "dry_run": dry_run})
+
+
+async def purge_entries(cache: Cache, *, entry: str | None, where: Mapping[str, str], dry_run: bool) -> int:
+    """Remove one entry, or all that match ``where``; returns how many it was, or would be.
+
+    Raises :class:`AdminError` where there is no such entry, `UnknownDimension`.
+    """
+    if entry is None:
+        return await cache.purge(where, dry_run=dry_run)
+    found = await cache.entry(entry) is not None if dry_run else await cache.retract(entry)
+    if not found:
+        raise _no_such_entry(entry)
+    return 1
 
 
 async def _feedback(request: Request) -> Response:
@@ -434,7 +473,7 @@ async def _feedback(request: Request) -> Response:
     body = await _json_object(request, "entry", "rating", "user")
     entry_id = _text_field(body, "entry")
     rating = body.get("rating")
-    if rating not in ("up", "down"):
+    if rating != "up" and rating != "down":
         raise AdminError(400, 'rating must be "up" or "down".', code="invalid_value", param="rating")
     user = _text_field(body, "user") if "user" in body else None
     cache = _cache(request)
@@ -447,8 +486,7 @@ async def _feedback(request: Request) -> Response:
         for partition in turns.partitions_for(request.headers, peer=peer, user=user):
             known = known or await cache.feedback(entry_id, rating, partition=partition)
     if not known:
-        # The same words whether it does not exist or belongs to somebody else.
-        raise AdminError(404, f"There is no entry {entry_id}.", code="no_such_entry", param="entry")
+        raise _no_such_entry(entry_id)  # the same words whether it does not exist or belongs to somebody else
     return JSONResponse({"entry": entry_id, "rating": rating})
 
 

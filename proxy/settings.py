@@ -29,6 +29,7 @@ from pydantic_settings import BaseSettings, EnvSettingsSource, PydanticBaseSetti
 from rapidfuzz import fuzz, process
 
 from store.settings import StoreSettings
+from store.types import Policy
 
 __all__ = [
     "AdminSettings",
@@ -50,6 +51,7 @@ __all__ = [
     "example_toml",
     "load",
     "nearest",
+    "policy_of",
     "shown",
 ]
 
@@ -220,6 +222,13 @@ class DecisionSettings(_Section):
         if self.answer is not None and self.verify is not None and self.verify > self.answer:
             raise ValueError("verify must not be greater than answer")
         return self
+
+
+def policy_of(decision: DecisionSettings, calibrated: Policy) -> Policy:
+    """The thresholds in force: the operator's, else the calibrated ones; ``verify`` is never above ``answer``."""
+    answer = calibrated.answer if decision.answer is None else decision.answer
+    verify = calibrated.verify if decision.verify is None else decision.verify
+    return Policy(answer=answer, verify=min(answer, verify), max_candidates=decision.max_candidates)
 
 
 class AdmissionSettings(_Section):
