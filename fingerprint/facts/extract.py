@@ -16,7 +16,7 @@ from fingerprint.facts.literals import Literals, literals_of, plain
 from fingerprint.facts.quantities import Quantity, fold_numerals, numbers_of, times_of
 from fingerprint.facts.tables import Lexicon, lexicon
 
-__all__ = ["MAX_CHARACTERS", "Facts", "Sentence", "Token", "facts_of", "is_slip", "language_of", "stem"]
+__all__ = ["MAX_CHARACTERS", "Facts", "Sentence", "Token", "facts_of", "is_noun", "is_slip", "language_of", "stem"]
 
 MAX_CHARACTERS = 16_000  # what lies beyond is compared as a whole, by digest
 
@@ -48,6 +48,9 @@ class Sentence:
     quantifiers: frozenset[str]
     modals: frozenset[str]
     persons: frozenset[str]
+    numbers: tuple[Quantity, ...]
+    times: tuple[str, ...]
+    names: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +61,6 @@ class Facts:
     folded: str  # the text as searched for a counterpart: ``literals.plain`` of it
     overflow: str  # digest of what lies beyond MAX_CHARACTERS, "" where nothing does
     literals: Literals
-    numbers: tuple[Quantity, ...]
-    times: tuple[str, ...]
-    names: tuple[str, ...]  # capitalised names, folded
     sentences: tuple[Sentence, ...]
     question: str
     intent: str
@@ -77,6 +77,21 @@ class Facts:
         """The sentences that ask; all of them where none does."""
         asking = tuple(sentence for sentence in self.sentences if sentence.asks)
         return asking or self.sentences
+
+    @property
+    def numbers(self) -> tuple[Quantity, ...]:
+        """Every quantity, in order, none twice."""
+        return tuple(dict.fromkeys(q for sentence in self.sentences for q in sentence.numbers))
+
+    @property
+    def times(self) -> tuple[str, ...]:
+        """Every date and time, in order, none twice."""
+        return tuple(dict.fromkeys(t for sentence in self.sentences for t in sentence.times))
+
+    @property
+    def names(self) -> frozenset[str]:
+        """Every capitalised name, folded."""
+        return frozenset(name for sentence in self.sentences for name in sentence.names)
 
 
 def language_of(text: str) -> str:
@@ -161,6 +176,12 @@ def is_slip(one: str, other: str, *, names: bool = False) -> bool:
     return DamerauLevenshtein.distance(one, other, score_cutoff=allowed) <= allowed
 
 
+@lru_cache(maxsize=8192)
+def is_noun(word: str) -> bool:
+    """Whether a Chinese word names a thing: by the segmenter's part of speech."""
+    return all(flag[:1] in {"n", "j", "s", "e", "z"} and flag != "z" for _, flag in rjieba.tag(word))
+
+
 def _tokens(text: str, language: str, words: Lexicon) -> list[Token]:
     tokens: list[Token] = []
     for match in _TOKEN.finditer(text):
@@ -209,6 +230,8 @@ def _counts(low: str, words: Lexicon) -> bool:
 
 def _sentence(text: str, folded: str, language: str, words: Lexicon) -> Sentence:
     phrased = words.phrases.sub(lambda m: words.classes[m.group()], folded) if words.language == "en" else folded
+    times, undated = times_of(text, words)
+    numbers = numbers_of(undated, words)
     tokens = tuple(_tokens(text if len(phrased) == len(text) else phrased, language, words))
     sides = frozenset(side for match in words.antonyms.findall(folded) for side in words.antonym_sides.get(match, ()))
     negations = len(words.negations.findall(folded)) + (
@@ -223,6 +246,9 @@ def _sentence(text: str, folded: str, language: str, words: Lexicon) -> Sentence
         quantifiers=frozenset(words.quantifiers[m] for m in words.quantifier_words.findall(folded)),
         modals=frozenset(words.modality[m] for m in words.modal_words.findall(folded)),
         persons=frozenset(words.persons[m] for m in words.person_words.findall(folded)),
+        numbers=numbers,
+        times=times,
+        names=_names(tokens, words),
     )
 
 
@@ -274,18 +300,16 @@ def _direction(sentences: tuple[Sentence, ...], words: Lexicon) -> tuple[str, st
     return start, goal
 
 
-def _names(text: str, sentences: tuple[Sentence, ...], words: Lexicon) -> tuple[str, ...]:
-    found: list[str] = []
-    for sentence in sentences:
-        for position, token in enumerate(sentence.tokens):
-            if not token.capital or not token.content or len(token.low) < 2:
-                continue
-            if position == 0 and (
-                token.low in words.verbs or token.stem in words.classes.values() or len(sentence.tokens) < 2
-            ):
-                continue
-            found.append(token.low.removesuffix("'s"))
-    return tuple(dict.fromkeys(found))[:80]
+def _names(tokens: tuple[Token, ...], words: Lexicon) -> frozenset[str]:
+    """Capitalised words that are names, folded; the first word of a sentence only where it is no common opener."""
+    return frozenset(
+        token.low.removesuffix("'s")
+        for position, token in enumerate(tokens)
+        if token.capital
+        and token.content
+        and len(token.low) > 1
+        and not (position == 0 and (token.low in words.verbs or token.low in words.classes or len(tokens) < 2))
+    )
 
 
 @lru_cache(maxsize=8192)
@@ -303,8 +327,6 @@ def facts_of(text: str) -> Facts:
     if language == "zh":
         rest = fold_numerals(rest, words)
     rest = _retracted(rest, words)
-    times, undated = times_of(rest, words)
-    numbers = numbers_of(undated, words)
     sentences: list[Sentence] = []
     for match in _SENTENCE.finditer(rest):
         piece = match.group()
@@ -326,9 +348,6 @@ def facts_of(text: str) -> Facts:
         folded=plain(text),
         overflow=overflow,
         literals=literals,
-        numbers=numbers,
-        times=times,
-        names=_names(rest, kept, words),
         sentences=kept,
         question=_first_kind(words.questions, [text.strip(" ,") for text in asked]),
         intent=_first_kind(words.intents, asked),

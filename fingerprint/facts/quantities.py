@@ -106,9 +106,14 @@ class Quantity:
     value: float
     dimension: str
     noun: str = ""
+    written: float = 0.0  # the number as it stands, before conversion to the base unit
 
     def __str__(self) -> str:
         return f"{self.value:g} {self.dimension or self.noun}".strip()
+
+
+def _ordinal(position: float) -> Quantity:
+    return Quantity(position, "ordinal", "", position)
 
 
 def times_of(text: str, words: Lexicon) -> tuple[tuple[str, ...], str]:
@@ -238,17 +243,17 @@ def numbers_of(text: str, words: Lexicon) -> tuple[Quantity, ...]:
     """The quantities of ``text``, where dates and literals have been blanked."""
     found: list[Quantity] = []
     if words.language == "zh":
-        found.extend(Quantity(float(match.group(1)), "ordinal") for match in _ZH_ORDINAL.finditer(text))
+        found.extend(_ordinal(float(match.group(1))) for match in _ZH_ORDINAL.finditer(text))
         text = _ZH_ORDINAL.sub(lambda match: " " * len(match.group()), text)
     for match in _DIGIT_ORDINAL.finditer(text):
-        found.append(Quantity(float(match.group(1)), "ordinal"))
+        found.append(_ordinal(float(match.group(1))))
     text = _DIGIT_ORDINAL.sub(lambda match: " " * len(match.group()), text)
     text = _fold_words(text, words, found)
     for match in _NUMBER.finditer(text):
         value = float(re.sub(r"[, '’]", "", match.group(3)))
         if match.group(2) in {"-", "−"}:
             value = -value
-        dimension, noun = "", ""
+        dimension, noun, written = "", "", value
         unit = (match.group(4) or "").casefold().replace(" ", "")
         if match.group(1):
             unit, after = match.group(1), unit
@@ -275,7 +280,7 @@ def numbers_of(text: str, words: Lexicon) -> tuple[Quantity, ...]:
             if noun in words.units:
                 dimension, factor = words.units[noun]
                 value, noun = value * factor, ""
-        found.append(Quantity(round(value, 6), dimension, noun))
+        found.append(Quantity(round(value, 6), dimension, noun, written))
         if len(found) >= 120:
             break
     return tuple(dict.fromkeys(found))
@@ -304,7 +309,7 @@ def _fold_words(text: str, words: Lexicon, found: list[Quantity]) -> str:
             low == "second" and at and pieces[at - 1].group().casefold() in {"the", "a", "my", "every"}
         ):
             if low not in {"last", "first"} or (at and pieces[at - 1].group().casefold() == "the"):
-                found.append(Quantity(float(words.ordinals[low]), "ordinal"))
+                found.append(_ordinal(float(words.ordinals[low])))
             at += 1
             continue
         if low not in words.number_words:

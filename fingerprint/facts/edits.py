@@ -1,0 +1,100 @@
+"""What was changed between two messages that are nearly the same: the sharpest evidence there is.
+
+Where two messages agree word for word but in one or two places, what stands in those places is a difference somebody
+meant. Where they are worded freely, only facts can be compared (`rules`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from rapidfuzz.distance import Indel
+
+from fingerprint.facts.extract import Facts, Sentence, Token, is_slip
+
+__all__ = ["Edit", "Edits", "edits_between", "edits_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """One place: what stands there in each message, and the word before it."""
+
+    mine: tuple[Token, ...]
+    theirs: tuple[Token, ...]
+    before: str
+
+
+@dataclass(frozen=True, slots=True)
+class Edits:
+    """All places in which two messages differ. ``common`` and ``changed`` count words."""
+
+    places: tuple[Edit, ...]
+    common: int
+    changed: int
+
+    @property
+    def small(self) -> bool:
+        """Few enough that every one of them is meant: at most three places, at least twice as much in common."""
+        return bool(self.places) and len(self.places) <= 3 and self.common >= 2 and self.changed <= max(2, self.common // 2)
+
+
+_NONE = Edits((), 0, 10_000)
+
+
+def edits_of(mine: Iterable[Token], theirs: Iterable[Token]) -> Edits:
+    """The places in which two token sequences differ, misspellings and inflections apart. At most 160 words are read."""
+    a, b = tuple(mine)[:160], tuple(theirs)[:160]
+    if not a or not b:
+        return _NONE
+    places: list[Edit] = []
+    common = changed = 0
+    start_a = start_b = 0
+    # Indel blocks are the runs in common; between two of them lies one place.
+    for block in [*_runs([t.stem for t in a], [t.stem for t in b]), (len(a), len(b), 0)]:
+        at_a, at_b, length = block
+        if at_a > start_a or at_b > start_b:
+            places.append(Edit(a[start_a:at_a], b[start_b:at_b], a[start_a - 1].low if start_a else ""))
+        common += length
+        start_a, start_b = at_a + length, at_b + length
+    kept: list[Edit] = []
+    for place in places:
+        left, right = _without_slips(place.mine, place.theirs)
+        common += len(place.mine) - len(left)
+        if left or right:
+            kept.append(Edit(left, right, place.before))
+            changed += max(len(left), len(right))
+    return Edits(tuple(kept), common, changed)
+
+
+def _runs(a: list[str], b: list[str]) -> list[tuple[int, int, int]]:
+    """The runs two sequences have in common, in order: start in ``a``, start in ``b``, length."""
+    return [(m.a, m.b, m.size) for m in Indel.opcodes(a, b).as_matching_blocks() if m.size]
+
+
+def _without_slips(mine: tuple[Token, ...], theirs: tuple[Token, ...]) -> tuple[tuple[Token, ...], tuple[Token, ...]]:
+    left, right = list(mine), list(theirs)
+    for token in mine:
+        partner = next((other for other in right if is_slip(token.low, other.low, names=token.capital and other.capital)), None)
+        if partner is not None:
+            left.remove(token)
+            right.remove(partner)
+    if "".join(t.low for t in left) == "".join(t.low for t in right):  # other word borders only
+        return (), ()
+    return tuple(left), tuple(right)
+
+
+def _tokens(sentences: Iterable[Sentence]) -> list[Token]:
+    return [token for sentence in sentences for token in sentence.tokens]
+
+
+def edits_between(a: Facts, b: Facts) -> tuple[Edits, tuple[Sentence, ...], tuple[Sentence, ...]]:
+    """The smallest edits between what the two messages ask, and the sentences they were taken from."""
+    best = (edits_of(_tokens(a.focus), _tokens(b.focus)), a.focus, b.focus)
+    if len(a.focus) > 1 or len(b.focus) > 1:
+        for mine in a.focus[-4:]:
+            for theirs in b.focus[-4:]:
+                found = edits_of(mine.tokens, theirs.tokens)
+                if found.common >= 4 and found.changed * (best[0].common + 1) < best[0].changed * (found.common + 1):
+                    best = (found, (mine,), (theirs,))
+    return best

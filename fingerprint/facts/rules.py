@@ -1,0 +1,412 @@
+"""One rule a field: how two messages compare in it. Every rule is symmetric up to the order in which values are named.
+
+Two kinds of evidence. A *changed place* (`edits`) between messages that otherwise agree word for word is read strictly:
+any fact in it counts, said on one side only too. Messages in free wording conflict only where each holds a fact of one
+kind that is found nowhere in the other's conversation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from fingerprint.facts.compare import Frame, frame_of, unmatched_words
+from fingerprint.facts.edits import Edit, Edits, edits_between
+from fingerprint.facts.extract import Facts, Sentence, Token, is_noun
+from fingerprint.facts.quantities import Quantity
+from fingerprint.facts.relation import Relation
+from fingerprint.facts.sides import Side
+from fingerprint.facts.tables import Lexicon, lexicon
+
+__all__ = ["Comparison", "comparison_of", "message_relations"]
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Two messages side by side. ``mine`` and ``theirs`` are the sentences compared most closely."""
+
+    a: Side
+    b: Side
+    one: Facts
+    two: Facts
+    edits: Edits
+    frame: Frame
+    mine: tuple[Sentence, ...]
+    theirs: tuple[Sentence, ...]
+    words: Lexicon
+
+    @property
+    def near(self) -> bool:
+        """Whether what differs is a changed place or two in otherwise equal words."""
+        return self.edits.small
+
+
+def comparison_of(a: Side, b: Side, one: Facts, two: Facts) -> Comparison:
+    """Lays message ``one`` of conversation ``a`` beside message ``two`` of ``b``."""
+    edits, mine, theirs = edits_between(one, two)
+    return Comparison(a, b, one, two, edits, frame_of(one, two, focus=True), mine, theirs, lexicon(one.language))
+
+
+def message_relations(c: Comparison) -> tuple[Relation, ...]:
+    """Every field of two messages, conflicts and agreements."""
+    return tuple(rule(c) for rule in _RULES)
+
+
+def _differ(name: str, what: str, a: Iterable[object], b: Iterable[object]) -> Relation:
+    said = [", ".join(sorted(map(str, side))) or "nothing" for side in (a, b)]
+    return Relation(name, "conflict", f"{what}: {said[0]} against {said[1]}.")
+
+
+# --- numbers, units, dates -----------------------------------------------------------------------------------------
+
+
+def _counts(sentences: Iterable[Sentence]) -> list[Quantity]:
+    return list(dict.fromkeys(q for s in sentences for q in s.numbers if q.dimension != "ordinal"))
+
+
+def _lost(mine: Iterable[Quantity], there: Side) -> list[Quantity]:
+    return [q for q in mine if q.value not in there.numbers and q.written not in there.numbers and not there.says(f"{q.written:g}")]
+
+
+def _numbers(c: Comparison) -> Relation:
+    mine, theirs = _counts(c.one.sentences), _counts(c.two.sentences)
+    if not mine and not theirs:
+        return Relation("numbers", "equal", "Neither message holds a number.")
+    if c.near:
+        left, right = _counts(c.mine), _counts(c.theirs)
+        lost = [q for q in left if q not in right and not _equal_to_one_of(q, right)]
+        gained = [q for q in right if q not in left and not _equal_to_one_of(q, left)]
+        if lost and gained:
+            return _differ("numbers", "The numbers differ", lost, gained)
+        only = [q for q in (*lost, *gained) if q.written != 1]
+        if only and not (c.a.says(f"{only[0].written:g}") and c.b.says(f"{only[0].written:g}")):
+            return _differ("numbers", "Only one message holds the number", lost, gained)
+    lost_a, lost_b = _lost(mine, c.b), _lost(theirs, c.a)
+    pairs = [(p, q) for p in lost_a for q in lost_b if _same_kind(p, q)]
+    if pairs and 1.0 not in {pairs[0][0].written, pairs[0][1].written}:
+        return _differ("numbers", "The numbers differ", [pairs[0][0]], [pairs[0][1]])
+    if mine and theirs and not lost_a and not lost_b:
+        return Relation("numbers", "equal", "The numbers are the same.")
+    return Relation("numbers", "compatible", "One message holds a number that the other leaves open.")
+
+
+def _equal_to_one_of(q: Quantity, others: list[Quantity]) -> bool:
+    """The same amount in another unit or without one."""
+    return any(
+        (q.value == o.value and q.dimension == o.dimension)
+        or (q.written == o.written and (not q.dimension or not o.dimension or q.dimension == o.dimension == "" ))
+        or (o.value == q.written and not q.dimension)
+        or (q.value == o.written and not o.dimension)
+        for o in others
+    )
+
+
+def _same_kind(p: Quantity, q: Quantity) -> bool:
+    if p.dimension or q.dimension:
+        return p.dimension == q.dimension
+    return bool(p.noun) and p.noun == q.noun
+
+
+def _units(c: Comparison) -> Relation:
+    left = c.mine if c.near else c.one.sentences
+    right = c.theirs if c.near else c.two.sentences
+    for q in _counts(left):
+        for other in _counts(right):
+            if q.written == other.written and q.dimension and other.dimension and q.value != other.value:
+                return _differ("units", "The same number has another unit", [q], [other])
+            if q.written == other.written and q.dimension and other.dimension and q.dimension != other.dimension:
+                return _differ("units", "The same number has another unit", [q], [other])
+    return Relation("units", "compatible", "No number has another unit on the other side.")
+
+
+def _kinds(times: Iterable[str]) -> dict[str, set[str]]:
+    kinds: dict[str, set[str]] = {}
+    for time in times:
+        kind, _, value = time.partition(":")
+        kinds.setdefault(kind, set()).add(value)
+    return kinds
+
+
+def _times(sentences: Iterable[Sentence]) -> list[str]:
+    return list(dict.fromkeys(t for s in sentences for t in s.times))
+
+
+def _dates(c: Comparison) -> Relation:
+    if not c.one.times and not c.two.times:
+        return Relation("dates", "equal", "Neither message names a time.")
+    if c.near:
+        left, right = _times(c.mine), _times(c.theirs)
+        lost, gained = [t for t in left if t not in right], [t for t in right if t not in left]
+        if lost and gained and _kinds(lost).keys() & _kinds(gained).keys():
+            return _differ("dates", "The times differ", lost, gained)
+        only = [t for t in (*lost, *gained) if not t.startswith("relative:0")]
+        if only and (only[0] not in c.a.times or only[0] not in c.b.times):
+            return _differ("dates", "Only one message names the time", lost, gained)
+    lost_a = _kinds(t for t in _times(c.one.focus) if t not in c.b.times)
+    lost_b = _kinds(t for t in _times(c.two.focus) if t not in c.a.times)
+    for kind in sorted((lost_a.keys() & lost_b.keys()) - {"part"}):
+        return _differ("dates", "The times differ", lost_a[kind], lost_b[kind])
+    if set(c.one.times) == set(c.two.times):
+        return Relation("dates", "equal", "The times are the same.")
+    return Relation("dates", "compatible", "One message names a time that the other leaves open.")
+
+
+def _options(c: Comparison) -> Relation:
+    mine = {q.value for q in c.one.numbers if q.dimension == "ordinal"}
+    theirs = {q.value for q in c.two.numbers if q.dimension == "ordinal"}
+    if not mine or not theirs or mine & theirs:
+        return Relation("options", "compatible" if mine or theirs else "equal", "No other option is chosen by its position.")
+    one, two = c.a.offer, c.b.offer
+    if one is not None and two is not None and one.folded != two.folded:
+        return Relation("options", "compatible", "Another position is chosen from another list.")
+    return _differ("options", "Another position is chosen", [f"{v:g}" for v in mine], [f"{v:g}" for v in theirs])
+
+
+# --- what stands there character for character ----------------------------------------------------------------------
+
+
+def _literal(name: str, what: str, read: Callable[[Facts], tuple[str, ...]], *, one_sided: bool) -> Callable[[Comparison], Relation]:
+    def rule(c: Comparison) -> Relation:
+        mine, theirs = read(c.one), read(c.two)
+        if not mine and not theirs:
+            return Relation(name, "equal", f"Neither message holds {what}.")
+        if set(mine) == set(theirs):
+            return Relation(name, "equal", f"The messages hold the same {what}.")
+        lost_a = [v for v in mine if v not in theirs and not _stands_in(v, c.b, read)]
+        lost_b = [v for v in theirs if v not in mine and not _stands_in(v, c.a, read)]
+        if lost_a and lost_b:
+            return _differ(name, f"The messages hold other {what}", lost_a, lost_b)
+        if (lost_a or lost_b) and one_sided and c.near and (not mine or not theirs):
+            return _differ(name, f"Only one message holds {what}", lost_a, lost_b)
+        return Relation(name, "compatible", f"One message holds {what} that the other leaves out.")
+
+    return rule
+
+
+def _stands_in(value: str, side: Side, read: Callable[[Facts], tuple[str, ...]]) -> bool:
+    if any(value in read(facts) for _, facts in side.history):
+        return True
+    folded = "".join(c for c in value.casefold() if c.isalnum())
+    return len(folded) >= 2 and folded in side.squeezed
+
+
+def _given(c: Comparison) -> Relation:
+    if c.one.overflow != c.two.overflow:
+        return Relation("given_text", "conflict", "The texts differ beyond the part that is read closely.")
+    mine, theirs = c.one.literals.given, c.two.literals.given
+    if mine == theirs:
+        return Relation("given_text", "equal", "The same text is handed over." if mine else "Neither message hands over a text.")
+    if mine and theirs:
+        return Relation("given_text", "conflict", "Another text is handed over.")
+    return Relation("given_text", "compatible", "Only one message hands over a text.")
+
+
+# --- polarity, scope, question --------------------------------------------------------------------------------------
+
+
+def _cues(tokens: Iterable[Token], c: Comparison) -> int:
+    return sum(1 for t in tokens if c.words.negations.fullmatch(t.low) or t.low.endswith("n't"))
+
+
+def _sides(sentences: Iterable[Sentence]) -> set[tuple[int, int]]:
+    return {side for s in sentences for side in s.antonyms}
+
+
+def _opposite(c: Comparison, left: tuple[Sentence, ...], right: tuple[Sentence, ...]) -> tuple[int, int] | None:
+    """A pair of opposites of which each side says one, and says the other nowhere in its message."""
+    mine, theirs = _sides(left), _sides(right)
+    all_mine, all_theirs = _sides(c.one.sentences), _sides(c.two.sentences)
+    for pair, side in sorted(mine):
+        if (pair, 1 - side) in theirs and (pair, 1 - side) not in all_mine and (pair, side) not in all_theirs:
+            return pair, side
+    return None
+
+
+def _polarity(c: Comparison) -> Relation:
+    if (c.one.declines and c.two.affirms) or (c.one.affirms and c.two.declines):
+        return Relation("polarity", "conflict", "One message says yes, the other says no.")
+    opposite = _opposite(c, c.mine, c.theirs)
+    parity = (sum(s.negations for s in c.mine) + sum(s.negations for s in c.theirs)) % 2
+    if c.near:
+        if opposite and not parity:
+            return Relation("polarity", "conflict", f"One message says the opposite of the other ({_named(opposite, c)}).")
+        if parity and not opposite:
+            return Relation("polarity", "conflict", "One message negates what the other asks.")
+        prefixed = _prefixed(c)
+        if prefixed and not parity:
+            return Relation("polarity", "conflict", f"One message says {prefixed[0]}, the other {prefixed[1]}.")
+    elif opposite and not parity and c.frame.likeness >= 0.5:
+        return Relation("polarity", "conflict", f"One message says the opposite of the other ({_named(opposite, c)}).")
+    if parity or opposite:
+        return Relation("polarity", "compatible", "The messages are worded with and without negation or opposites.")
+    return Relation("polarity", "equal", "Nothing is turned into its opposite.")
+
+
+def _named(opposite: tuple[int, int], c: Comparison) -> str:
+    pair = opposite[0]
+    return " / ".join(next((form for form, sides in c.words.antonym_sides.items() if (pair, side) in sides), "") for side in (0, 1))
+
+
+def _prefixed(c: Comparison) -> tuple[str, str] | None:
+    """Two words of one changed place of which one is the other with a negating prefix."""
+    for place in c.edits.places:
+        for p in place.mine:
+            for q in place.theirs:
+                short, long = sorted((p.low, q.low), key=len)
+                if len(short) >= 4 and any(long == prefix + short for prefix in c.words.prefixes):
+                    return p.low, q.low
+    return None
+
+
+_FIRST = frozenset("i me my mine myself we us our ours i'm i've i'd i'll we're we've 我 我们 咱 咱们 本人".split())
+_THIRD = frozenset("he him his she her hers they them their theirs 他 她 他们 她们".split())
+
+
+def _scope(c: Comparison) -> Relation:
+    if c.near:
+        for place in c.edits.places:
+            found = _scope_in(place, c)
+            if found:
+                return found
+        persons = [frozenset(x for s in side for x in s.persons) for side in (c.mine, c.theirs)]
+        if persons[0] != persons[1] and persons[0] and persons[1]:
+            return _differ("scope", "It is about somebody else", persons[0], persons[1])
+    return Relation("scope", "compatible", "Nothing says that another person or another number of things is meant.")
+
+
+def _scope_in(place: Edit, c: Comparison) -> Relation | None:
+    sides = []
+    for tokens in (place.mine, place.theirs):
+        low = [t.low for t in tokens]
+        sides.append(
+            (
+                {c.words.quantifiers[w] for w in low if w in c.words.quantifiers},
+                {c.words.persons[w] for w in low if w in c.words.persons},
+                {"first" if w in _FIRST else "third" for w in low if w in _FIRST or w in _THIRD},
+                {c.words.modality[w] for w in low if w in c.words.modality},
+            )
+        )
+    (quantity_a, person_a, self_a, modal_a), (quantity_b, person_b, self_b, modal_b) = sides
+    if quantity_a != quantity_b and (quantity_a | quantity_b) & {"all", "both", "only", "half", "none"}:
+        return _differ("scope", "Another number of things is meant", quantity_a, quantity_b)
+    if person_a != person_b:
+        return _differ("scope", "It is about somebody else", person_a, person_b)
+    if self_a and self_b and self_a != self_b:
+        return _differ("scope", "It is about somebody else", self_a, self_b)
+    if modal_a and modal_b and (modal_a == {"must"}) != (modal_b == {"must"}):
+        return _differ("modality", "One asks what must be done, the other what may", modal_a, modal_b)
+    return None
+
+
+def _question(c: Comparison) -> Relation:
+    if not c.one.question or not c.two.question:
+        return Relation("question", "compatible", "One message does not say what kind of answer it wants.")
+    if c.one.question == c.two.question:
+        return Relation("question", "equal", "Both ask for the same kind of answer.")
+    exclusive = frozenset((c.one.question, c.two.question)) in c.words.exclusive
+    if exclusive and (c.near or c.frame.likeness >= 0.5):
+        return _differ("question", "Another kind of answer is asked for", [c.one.question], [c.two.question])
+    return Relation("question", "compatible", "Both questions can have one answer.")
+
+
+# --- what is talked about -------------------------------------------------------------------------------------------
+
+
+def _entities(c: Comparison) -> Relation:
+    if c.near:
+        for place in c.edits.places:
+            left = [t for t in place.mine if t.content]
+            right = [t for t in place.theirs if t.content]
+            left, right = unmatched_words(left, right)
+            left = [t for t in left if not c.b.has_word(t)]
+            right = [t for t in right if not c.a.has_word(t)]
+            if left and right and len(c.edits.places) == 1 and _things(place, left, right, c):
+                return _differ("entities", "Another thing is named", [t.low for t in left], [t.low for t in right])
+    mine = [n for n in _focus_names(c.one) if not c.b.has_name(n)]
+    theirs = [n for n in _focus_names(c.two) if not c.a.has_name(n)]
+    if mine and theirs and (c.near or c.frame.likeness >= 0.34):
+        return _differ("entities", "Another name", mine, theirs)
+    if not mine and not theirs and (c.one.names or c.two.names):
+        return Relation("entities", "equal", "The same names.")
+    return Relation("entities", "compatible", "No name is replaced by another.")
+
+
+def _focus_names(facts: Facts) -> list[str]:
+    return sorted({name for s in facts.focus for name in s.names})
+
+
+_BEFORE_NOUN = frozenset(
+    "a an the my your our his her their its this that these those of in on at for from with by into about against per each every any some no which what 's".split()
+)
+
+
+def _things(place: Edit, left: list[Token], right: list[Token], c: Comparison) -> bool:
+    """Whether the words that replace one another name things, not ways of saying something."""
+    if all(t.capital for t in left) and all(t.capital for t in right):
+        return True
+    if c.one.language == "zh":
+        text_a, text_b = "".join(t.low for t in left), "".join(t.low for t in right)
+        return not set(text_a) & set(text_b) and all(is_noun(t.low) for t in (*left, *right))
+    if c.one.language == "other":
+        return True
+    return place.before in _BEFORE_NOUN or (bool(place.mine) and bool(place.theirs) and place.mine[0].low == place.theirs[0].low in _BEFORE_NOUN)
+
+
+def _direction(c: Comparison) -> Relation:
+    (from_a, to_a), (from_b, to_b) = c.one.direction, c.two.direction
+    if (from_a and from_a == to_b and from_a != to_a) or (from_b and from_b == to_a and from_b != to_b):
+        return Relation("direction", "conflict", "The direction is turned round.")
+    swapped = _swapped(c)
+    if swapped:
+        return Relation("direction", "conflict", f"{swapped[0]} and {swapped[1]} have changed places.")
+    return Relation("direction", "compatible", "Nothing has changed places.")
+
+
+def _swapped(c: Comparison) -> tuple[str, str] | None:
+    """Two words that stand around an ordering word ("to", "than", 到, 比) in one order here, in the other there."""
+    around_a, around_b = _around(c.mine, c.words), _around(c.theirs, c.words)
+    for left, right in sorted(around_a):
+        if (right, left) in around_b and (left, right) not in around_b and (right, left) not in around_a:
+            return left, right
+    return None
+
+
+def _around(sentences: Iterable[Sentence], words: Lexicon) -> set[tuple[str, str]]:
+    found: set[tuple[str, str]] = set()
+    for sentence in sentences:
+        tokens = sentence.tokens[:120]
+        for at, token in enumerate(tokens):
+            if token.low not in words.ordered:
+                continue
+            left = next((t.stem for t in reversed(tokens[max(0, at - 4) : at]) if t.content or t.low[0].isdigit()), "")
+            right = next((t.stem for t in tokens[at + 1 : at + 5] if t.content or t.low[0].isdigit()), "")
+            if left and right and left != right:
+                found.add((left, right))
+    return found
+
+
+def _formats(c: Comparison) -> Relation:
+    if c.one.formats and c.two.formats and not c.one.formats & c.two.formats:
+        return _differ("format", "Another form of answer is asked for", c.one.formats, c.two.formats)
+    return Relation("format", "compatible", "No other form of answer is asked for.")
+
+
+_RULES: tuple[Callable[[Comparison], Relation], ...] = (
+    _numbers,
+    _units,
+    _options,
+    _dates,
+    _literal("versions", "a version", lambda f: f.literals.versions, one_sided=True),
+    _literal("ids", "an id", lambda f: f.literals.ids, one_sided=True),
+    _literal("urls", "an address", lambda f: f.literals.urls, one_sided=True),
+    _literal("code", "code", lambda f: f.literals.code, one_sided=True),
+    _literal("quoted_text", "quoted text", lambda f: f.literals.quoted, one_sided=False),
+    _literal("symbols", "a sign", lambda f: f.literals.emoji, one_sided=True),
+    _given,
+    _polarity,
+    _scope,
+    _question,
+    _entities,
+    _direction,
+    _formats,
+)

@@ -1,0 +1,80 @@
+"""One turn with the facts of its messages, as the rules read it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from fingerprint.conversation import Turn
+from fingerprint.facts.extract import Facts, Token, facts_of, is_slip
+
+__all__ = ["Side", "side_of"]
+
+_MESSAGES = 40  # how far back a conversation is read
+
+
+@dataclass(frozen=True)
+class Side:
+    """``last``: the message that asks; ``history``: role and facts of what was said before, oldest first."""
+
+    last: Facts
+    history: tuple[tuple[str, Facts], ...]
+
+    @cached_property
+    def everything(self) -> str:
+        """All messages folded, to look for a counterpart in."""
+        return f" {' '.join(facts.folded for _, facts in self.history)} {self.last.folded} "
+
+    @cached_property
+    def squeezed(self) -> str:
+        """The letters and digits of the whole conversation, folded."""
+        return "".join(character for character in self.everything if character.isalnum())
+
+    @cached_property
+    def words(self) -> frozenset[str]:
+        """Every word of the conversation, as written (folded) and as stem."""
+        tokens = [t for facts in (self.last, *(f for _, f in self.history)) for s in facts.sentences for t in s.tokens]
+        return frozenset(t.low for t in tokens) | frozenset(t.stem for t in tokens)
+
+    def has_word(self, token: Token) -> bool:
+        """Whether the conversation holds the word or an inflection of it."""
+        return token.stem in self.words or token.low in self.words
+
+    def has_name(self, name: str) -> bool:
+        """Whether the conversation holds the name, a spelling slip of it, or a word it begins with."""
+        if self.says(name) or name in self.squeezed:
+            return True
+        return any(is_slip(name, word, names=False) for word in self.words if abs(len(word) - len(name)) <= 2 and word[:1] == name[:1])
+
+    @cached_property
+    def solid(self) -> str:
+        """``everything`` without spaces."""
+        return self.everything.replace(" ", "")
+
+    @cached_property
+    def numbers(self) -> frozenset[float]:
+        """Every number of the conversation, as written and in base units."""
+        found = [q for facts in (self.last, *(f for _, f in self.history)) for q in facts.numbers]
+        return frozenset(q.value for q in found) | frozenset(q.written for q in found)
+
+    @cached_property
+    def times(self) -> frozenset[str]:
+        """Every date and time of the conversation."""
+        return frozenset(t for facts in (self.last, *(f for _, f in self.history)) for t in facts.times)
+
+    @cached_property
+    def offer(self) -> Facts | None:
+        """The assistant message that the last message answers."""
+        return next((facts for role, facts in reversed(self.history) if role == "assistant"), None)
+
+    def says(self, value: str) -> bool:
+        """Whether the folded ``value`` stands anywhere in the conversation."""
+        if value.isascii():
+            return f" {value} " in self.everything
+        return value.replace(" ", "") in self.solid
+
+
+def side_of(turn: Turn) -> Side:
+    """The facts of a turn's last messages."""
+    history = tuple((m.role, facts_of(m.text)) for m in turn.history[-_MESSAGES:] if m.text)
+    return Side(facts_of(turn.message.text), history)
