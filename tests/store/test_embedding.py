@@ -222,7 +222,7 @@ async def test_closing_lets_nobody_wait_for_ever(serve: Serve, gate: Gate) -> No
     with pytest.raises(EmbedderDown):
         await service.embed(["y"], LONG)
     assert service.prefetch(["z"]) == 0
-    service.close()
+    service.close(timeout_s=0)
 
 
 async def test_many_turns_at_once_each_get_their_own_vectors(serve: Serve) -> None:
