@@ -1,4 +1,4 @@
-"""Settings of the store (first draft so that the command can be put together; the store room owns this file)."""
+"""Settings of the store; the proxy's settings embed this model as the section ``[store]``."""
 
 from __future__ import annotations
 
@@ -8,9 +8,75 @@ __all__ = ["StoreSettings"]
 
 
 class StoreSettings(BaseModel):
-    """Where answers are kept, and for how long."""
+    """Where answers are kept, for how long, and how long a look-up may take."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
-    url: str = Field("", description="Database URL (SQLAlchemy); empty: an SQLite file in the data folder.")
-    ttl_s: float = Field(604_800.0, gt=0, description="Lifetime in seconds of a stored answer; a hit never renews it.")
+    url: str = Field(
+        "",
+        description="Database URL (SQLAlchemy). Only SQLite in this release: `sqlite:////path/antiphon.db`, or "
+        "`sqlite://` for a temporary file that is deleted at the end. Empty: a file in the data folder.",
+    )
+    default_ttl_s: float = Field(
+        604_800.0,
+        gt=0,
+        description="Lifetime in seconds of a stored answer where neither the caller nor an admission rule sets one "
+        "(seven days). Measured from the moment it was stored; a hit never renews it.",
+    )
+    lookup_deadline_ms: float = Field(
+        250.0, gt=0, le=60_000, description="Milliseconds one read of the database may take; then it is a miss."
+    )
+    embed_deadline_ms: float = Field(
+        500.0, gt=0, le=60_000, description="Milliseconds the embedding of a turn may take; then it is a miss."
+    )
+    decide_deadline_ms: float = Field(
+        500.0, gt=0, le=60_000, description="Milliseconds the reuse decision may take; then it is a miss."
+    )
+    busy_timeout_ms: int = Field(
+        5_000,
+        ge=0,
+        le=600_000,
+        description="Milliseconds the writer waits at a time for a database locked by somebody else.",
+    )
+    locked_patience_s: float = Field(
+        30.0,
+        ge=0,
+        le=3_600,
+        description="Seconds of a locked database after which waiting writes are dropped and counted.",
+    )
+    write_queue_size: int = Field(
+        2_048, ge=1, le=1_000_000, description="Writes that may wait; further ones are dropped and counted."
+    )
+    read_threads: int = Field(2, ge=1, le=64, description="Threads, and database connections, that read.")
+    memory_mib: float = Field(
+        64.0, ge=0, le=1_048_576, description="MiB of answers kept in memory for exact repeats; 0 keeps none."
+    )
+    max_entry_kib: float = Field(
+        1_024.0,
+        gt=0,
+        le=1_048_576,
+        description="Largest turn (history, question and answer together), in KiB, that is stored.",
+    )
+    max_entries: int = Field(
+        200_000,
+        ge=1,
+        description="Entries kept; beyond it those unused for longest are removed.",
+    )
+    window_rounds: int = Field(
+        5, ge=0, le=64, description="Rounds of history (a question and its replies) that make up the window vector."
+    )
+    retrieval_depth: int = Field(
+        32, ge=1, le=1_024, description="Nearest entries that are looked at before the best of them are judged."
+    )
+    ivf_threshold: int = Field(
+        20_000,
+        ge=1_000,
+        description="Entries in one bucket (partition, identity, vector space) above which its index is IVF-Flat "
+        "instead of exact.",
+    )
+    place_days: float = Field(
+        30.0, gt=0, description="Days the place of a conversation in the forest is remembered after its last turn."
+    )
+    session_hours: float = Field(
+        24.0, gt=0, description="Hours a session's answered turns are remembered, so that a repeat is a regenerate."
+    )

@@ -73,6 +73,9 @@ class Hit:
     confidence: float  # 1.0 for an exact hit
     exact: bool
     state: EntryState = "active"
+    node: str | None = (
+        None  # node the turn stands on once this is served; None: it becomes a new one (see `Cache.follow`)
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,619 @@
+"""The cache: what the proxy and the evaluator use of the store.
+
+Threads: the event loop calls everything here. Reading the database, deciding and embedding each have threads of their
+own and a deadline; one thread writes (`store.writer`). What a call finds in memory it answers without any of them.
+
+On the path of a request nothing raises: a failure is "not found" or a dropped write, counted in `Cache.failures`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Final, Literal, TypeVar
+
+import numpy as np
+from sqlalchemy import Connection
+
+from fingerprint.conversation import Message, Turn
+from fingerprint.embedding.base import TextEmbedder
+from fingerprint.keys import place_key
+from fingerprint.text import normalise, utf8
+from store import reads
+from store.bars import Bars, items_of, scopes_of, text_digest
+from store.codec import pack_answer, pack_question, unpack_question
+from store.counters import Failures, kind_of
+from store.database import Database
+from store.decide import Objections, decide
+from store.embedding import EmbeddingService
+from store.errors import StoreUnavailable, UnknownDimension
+from store.hits import Hits
+from store.ids import IdMaker
+from store.index import Bucket, VectorIndex, one_thread
+from store.memory import Kept, Memory
+from store.pool import Pool, Unanswered
+from store.recent import Recent
+from store.retrieval import candidates, retrieve
+from store.rows import EntryRow, StoreStats, row_of
+from store.settings import StoreSettings
+from store.types import Answer, Candidate, Decision, Hit, Policy, Query, ReuseConfidence
+from store.vectors import Vectors
+from store.writer import Writer
+from store.writes import (
+    CorrectWrite,
+    Followers,
+    PlaceWrite,
+    PurgeWrite,
+    RateWrite,
+    RecordWrite,
+    RetractWrite,
+    SessionWrite,
+    TidyWrite,
+    WordingWrite,
+)
+
+__all__ = ["Cache"]
+
+T = TypeVar("T")
+
+_TIDY_EVERY_S: Final = 60.0
+_BACKFILL: Final = 10_000  # entries without vectors that are made up for at a start
+_SESSIONS: Final = 100_000
+_BARS_DAYS: Final = 30.0
+_CLOSE_S: Final = 10.0
+
+
+class Cache:
+    """Entries, their places and their vectors, behind one door. Make one with `Cache.open`, on the event loop."""
+
+    def __init__(
+        self,
+        settings: StoreSettings,
+        database: Database,
+        service: EmbeddingService | None,
+        confidence: ReuseConfidence,
+        policy: Policy,
+        objections: Objections,
+        clock: Callable[[], float],
+    ) -> None:
+        self.settings = settings
+        self.failures = Failures()
+        self._database = database
+        self._confidence = confidence
+        self._policy = policy
+        self._objections = objections
+        self._clock = clock
+        self._new_id = IdMaker()
+        self._memory = Memory(int(settings.memory_mib * 2**20))
+        self._index = VectorIndex(settings.ivf_threshold)
+        self._bars = Bars()
+        self._recent = Recent()
+        self._followers = Followers(self._index, self._memory, self._bars)
+        self._writer = Writer(
+            database.writer,
+            self.failures,
+            queue_size=settings.write_queue_size,
+            locked_patience_s=settings.locked_patience_s,
+        )
+        self._hits = Hits(self._writer)
+        self._vectors = Vectors(
+            service,
+            self._writer,
+            self._followers,
+            self.failures,
+            deadline_s=settings.embed_deadline_ms / 1000,
+            rounds=settings.window_rounds,
+        )
+        self._readers = Pool("read", settings.read_threads, settings.lookup_deadline_ms / 1000, self.failures)
+        self._deciders = Pool("decide", 1, settings.decide_deadline_ms / 1000, self.failures)
+        self._upkeep = ThreadPoolExecutor(1, "antiphon-upkeep", initializer=one_thread)
+        self._tidy: asyncio.Task[None] | None = None
+        self._closed = False
+
+    # ------------------------------------------------------------------------------------------ opening, closing
+
+    @classmethod
+    async def open(
+        cls,
+        settings: StoreSettings,
+        *,
+        embedder: TextEmbedder | None,
+        confidence: ReuseConfidence,
+        policy: Policy,
+        objections: Objections | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> Cache:
+        """Open the store that ``settings.url`` names and make it ready to serve.
+
+        ``embedder`` None leaves exact look-ups only. ``objections`` are the guards, by default those of
+        ``fingerprint.facts``. A damaged database is moved aside and a fresh one started. Raises the errors of
+        `store.errors` (URL not supported, database in use or not usable, schema of a newer release).
+        """
+        guards = objections or _default_objections()
+        database = await asyncio.to_thread(Database.open, settings)
+        service = None if embedder is None else EmbeddingService(embedder)
+        cache = cls(settings, database, service, confidence, policy, guards, clock)
+        try:
+            left = await asyncio.get_running_loop().run_in_executor(cache._upkeep, cache._load)
+        except Exception as error:
+            await asyncio.to_thread(cache._stop_threads, 0.0)
+            if kind_of(error) != "corrupt":
+                await asyncio.to_thread(database.close)
+                raise StoreUnavailable(f"the store {database.path} cannot be read ({kind_of(error)})") from error
+            # Damage that the check at opening did not look for.
+            await asyncio.to_thread(database.move_aside, str(getattr(error, "orig", error)))
+            return await cls.open(
+                settings, embedder=embedder, confidence=confidence, policy=policy, objections=guards, clock=clock
+            )
+        cache._vectors.make_later(left)
+        cache._tidy = asyncio.create_task(cache._keep_tidy())
+        return cache
+
+    async def close(self) -> None:
+        """Write what is queued, stop the threads, close the database. Closing twice does nothing."""
+        if self._closed:
+            return
+        self._closed = True
+        if self._tidy is not None:
+            self._tidy.cancel()
+        self._hits.write()
+        await asyncio.to_thread(self._stop_threads, _CLOSE_S)
+        await asyncio.to_thread(self._database.close)
+
+    async def flush(self) -> bool:
+        """Wait until everything queued is committed, vectors under way too; False where a write was dropped."""
+        dropped = self._writer.dropped
+        await asyncio.to_thread(self._vectors.wait)
+        self._hits.write()
+        try:
+            await asyncio.wrap_future(self._writer.ask(None))
+        except StoreUnavailable:
+            return False
+        return self._writer.dropped == dropped
+
+    # ------------------------------------------------------------------------------------------ looking up
+
+    def exact_now(self, query: Query) -> Hit | None:
+        """Return the answer to this literal turn where it is in memory; microseconds, no thread."""
+        kept = self._memory.get(query.exact_key)
+        return None if kept is None else self._hit(query, kept, confidence=1.0, exact=True)
+
+    async def exact(self, query: Query) -> Hit | None:
+        """Return the answer to this literal turn from memory or database, within ``lookup_deadline_ms``."""
+        hit = self.exact_now(query)
+        if hit is not None:
+            return hit
+        generation = self._memory.generation
+        try:
+            kept = await self._read(partial(reads.exact, key=query.exact_key, now=self._clock()))
+        except Unanswered:
+            return None
+        if kept is None:
+            return None
+        hit = self._hit(query, kept, confidence=1.0, exact=True)
+        if hit is not None:
+            self._memory.put(query.exact_key, kept, generation=generation)
+        return hit
+
+    async def search(self, query: Query) -> tuple[Decision, Hit | None]:
+        """Look for an answer to the same turn in other words: embed, retrieve, decide.
+
+        The decision holds every candidate judged; the hit is there where its level is "answer". A failure or a missed
+        deadline is a miss with its reason.
+        """
+        if not query.semantic:
+            return Decision("miss", "exact look-up only"), None
+        try:
+            chosen = await self._candidates(query)
+            if not chosen:
+                return Decision("miss", "no candidate"), None
+            decision = await self._decide(query, chosen)
+            if decision.level != "answer" or decision.entry_id is None:
+                return decision, None
+            hit = await self._hit_for(query, decision, chosen)
+            if hit is None:  # taken out of circulation while it was being judged
+                return Decision("miss", "the entry is gone", None, 0.0, decision.judgements), None
+            return decision, hit
+        except Unanswered as miss:
+            return Decision("miss", miss.reason), None
+        except Exception as error:  # whatever it is, the request must go on
+            self.failures.note("search", error)
+            return Decision("miss", "look-up failed"), None
+
+    async def explain(self, query: Query) -> Decision:
+        """Return what would be decided, with every candidate judged; nothing is counted or served."""
+        exact = await self.exact(query)
+        decision, _ = await self.search(query)
+        if exact is None:
+            return decision
+        return Decision("answer", "exact", exact.entry_id, 1.0, decision.judgements)
+
+    def served_before(self, query: Query) -> bool:
+        """Whether the same session already got an answer to this literal turn; False without a session."""
+        return query.session is not None and self._recent.has_answered(query.session, query.exact_key)
+
+    # ------------------------------------------------------------------------------------------ writing
+
+    def reserve(self) -> str:
+        """Return a fresh entry id, for headers that are sent before the answer is known."""
+        return self._new_id(self._clock())
+
+    def record(self, query: Query, answer: Answer, *, entry_id: str | None = None) -> str:
+        """Store a complete answer; returns its entry id (``entry_id`` where one was reserved, else a new one).
+
+        `exact_now` finds it at once, `search` as soon as its vectors are ready, and it survives once it is committed
+        (`flush`). It replaces what answered this exact key before. Where the queue is full, or question and answer
+        together are over ``max_entry_kib``, it is not stored, and counted.
+        """
+        now = self._clock()
+        new = entry_id or self._new_id(now)
+        try:
+            self._record(query, answer, new, now)
+        except Exception as error:
+            self.failures.note("record", error)
+        return new
+
+    def follow(self, query: Query, hit: Hit) -> None:
+        """Note that a hit was served: its use, the session's turn, and where the conversation stands now.
+
+        An answer taken from another context (or worded differently) makes this turn findable by its own exact key. It
+        is a node of its own, unless the entry hangs from the very same node, which is then this turn's node too.
+        """
+        try:
+            self._follow(query, hit)
+        except Exception as error:
+            self.failures.note("follow", error)
+
+    async def correct(self, query: Query) -> int:
+        """The turn corrects the answer before it: that answer is withdrawn; returns how many entries were affected.
+
+        The entry becomes suspect (served to nobody until a fresh answer replaces it) and its wordings are dropped. In
+        this session, and in this conversation from here on, neither the entry, nor whatever answers its exact key, nor
+        the same answer text is served again.
+        """
+        try:
+            scopes = scopes_of(query, here=True)
+            digest = _answer_before(query.turn)
+            # At once, whatever the database does:
+            self._bars.add(scopes, items_of(entry_id=None, exact_key=None, answer_digest=digest))
+            write = CorrectWrite(self._followers, query.place_key, query.partition, scopes, digest, self._clock())
+            # It goes on being written after the deadline.
+            async with asyncio.timeout(self.settings.lookup_deadline_ms / 1000):
+                return int(await asyncio.shield(asyncio.wrap_future(self._writer.ask(write))))
+        except Exception as error:
+            self.failures.note("correct", error)
+            return 0
+
+    # ------------------------------------------------------------------------------------------ administration
+
+    async def retract(self, entry_id: str, *, partition: bytes | None = None, actor: str = "admin") -> bool:
+        """Take an entry and its wordings out of circulation; False where there is none (in ``partition``).
+
+        Raises `StoreUnavailable` where it could not be written; this process does not serve it even then.
+        """
+        return await self._retract(entry_id, partition, actor, "retract", thumbs_down=False)
+
+    async def feedback(
+        self, entry_id: str, rating: Literal["up", "down"], *, partition: bytes | None, actor: str = ""
+    ) -> bool:
+        """Take an app's rating: "down" retracts. False where there is no such entry in ``partition`` (None: in any).
+
+        Raises `StoreUnavailable` where it could not be written.
+        """
+        who = actor or ("admin" if partition is None else f"partition {partition.hex()[:16]}")
+        if rating == "down":
+            return await self._retract(entry_id, partition, who, "feedback", thumbs_down=True)
+        return bool(await asyncio.wrap_future(self._writer.ask(RateWrite(entry_id, partition))))
+
+    async def purge(self, where: Mapping[str, str], *, dry_run: bool, actor: str = "admin") -> int:
+        """Delete every entry that has all the values of ``where`` (dimension → value); returns how many.
+
+        With ``dry_run`` they are only counted. Raises `UnknownDimension` (also for an empty ``where``) and
+        `StoreUnavailable`.
+        """
+        if not where:
+            raise UnknownDimension(f"name at least one dimension of {', '.join(reads.DIMENSIONS)}")
+        reads.conditions(where)  # complains before anything is queued
+        if dry_run:
+            await self.flush()
+            return await self._admin_read(partial(reads.count, where=where))
+        # What is in memory may be among them; what is read while this goes on is not kept either.
+        self._memory.clear()
+        write = PurgeWrite(self._followers, dict(where), actor, self._clock())
+        purged = int(await asyncio.wrap_future(self._writer.ask(write)))
+        self._memory.clear()
+        return purged
+
+    async def entries(self, *, limit: int, after: str | None, where: Mapping[str, str]) -> list[EntryRow]:
+        """List entries, newest first, below the id ``after``. Raises `UnknownDimension`, `StoreUnavailable`."""
+        reads.conditions(where)
+        rows = await self._admin_read(partial(reads.listing, where=where, after=after, limit=limit))
+        return [row_of(row) for row in rows]
+
+    async def entry(self, entry_id: str) -> EntryRow | None:
+        """Return one entry, in whatever state. Raises `StoreUnavailable`."""
+        rows = await self.entries(limit=1, after=None, where={"entry": entry_id})
+        return rows[0] if rows else None
+
+    async def stats(self) -> StoreStats:
+        """Count what there is. Raises `StoreUnavailable`."""
+        now = self._clock()
+        totals = await self._admin_read(partial(reads.totals, now=now))
+        return StoreStats(
+            entries=sum(totals.by_state.values()),
+            by_state=totals.by_state,
+            expired=totals.expired,
+            wordings=totals.wordings,
+            places=totals.places,
+            hits=totals.hits,
+            tokens_saved=totals.tokens_saved,
+            seconds_saved=totals.seconds_saved,
+            indexed=len(self._index),
+            buckets=self._index.buckets,
+            in_memory=len(self._memory),
+            memory_bytes=self._memory.size_bytes,
+            database_bytes=self._database.size_bytes(),
+            queued_writes=len(self._writer),
+            failures=self.failures.counts(),
+        )
+
+    # ------------------------------------------------------------------------------------------ inside: looking up
+
+    def _servable(self, query: Query, *, entry_id: str, exact_key: bytes, created_at: float, now: float) -> bool:
+        """Whether an entry that the database (or the memory) shows may be served to this turn."""
+        if query.max_age_s is not None and now - created_at >= query.max_age_s:
+            return False
+        if self._recent.outdated(entry_id, exact_key):
+            return False
+        return not self._bars.bars(query, items_of(entry_id=entry_id, exact_key=exact_key, answer_digest=None))
+
+    def _hit(self, query: Query, kept: Kept, *, confidence: float, exact: bool) -> Hit | None:
+        now = self._clock()
+        if now >= kept.expires_at:
+            self._memory.forget(query.exact_key)
+            return None
+        if not self._servable(
+            query, entry_id=kept.id, exact_key=kept.exact_key, created_at=kept.created_at, now=now
+        ) or self._bars.bars(query, items_of(entry_id=None, exact_key=None, answer_digest=kept.text_digest)):
+            return None
+        return Hit(
+            entry_id=kept.id,
+            answer=kept.answer,
+            age_s=max(0.0, now - kept.created_at),
+            confidence=confidence,
+            exact=exact,
+            node=kept.node,
+        )
+
+    async def _candidates(self, query: Query) -> list[Candidate]:
+        message = await self._vectors.of_message(query.turn)
+        now = self._clock()
+        found = await self._read(
+            partial(
+                retrieve,
+                index=self._index,
+                query=query,
+                vector=message.vector,
+                space=message.space,
+                node=None if query.place_key is None else self._recent.places.get(query.place_key),
+                depth=self.settings.retrieval_depth,
+                now=now,
+            )
+        )
+        window = None
+        if any(one.window is not None for one in found.near):
+            window = await self._vectors.of_window(query.turn, message.space)
+        return candidates(
+            query,
+            found,
+            vector=message.vector,
+            window=window,
+            count=self._policy.max_candidates,
+            now=now,
+            servable=lambda one: self._servable(
+                query, entry_id=one.id, exact_key=one.exact_key, created_at=one.created_at, now=now
+            ),
+        )
+
+    async def _decide(self, query: Query, chosen: list[Candidate]) -> Decision:
+        work = partial(decide, query.turn, chosen, self._policy, self._confidence, self._objections)
+        return await self._deciders.run(work)
+
+    async def _hit_for(self, query: Query, decision: Decision, chosen: list[Candidate]) -> Hit | None:
+        entry_id = str(decision.entry_id)
+        kept = await self._read(partial(reads.entry, entry_id=entry_id, now=self._clock()))
+        if kept is None:
+            return None
+        hit = self._hit(query, kept, confidence=decision.confidence, exact=False)
+        same_place = any(one.entry_id == entry_id and one.same_place for one in chosen)
+        if hit is None or same_place:
+            return hit
+        return Hit(hit.entry_id, hit.answer, hit.age_s, hit.confidence, exact=False, node=None)
+
+    async def _read(self, work: Callable[[Connection], T]) -> T:
+        def connected() -> T:
+            with self._database.readers.connect() as connection:
+                return work(connection)
+
+        return await self._readers.run(connected)
+
+    # ------------------------------------------------------------------------------------------ inside: writing
+
+    def _record(self, query: Query, answer: Answer, entry_id: str, now: float) -> None:
+        after = _place_after(query, answer)
+        if after is not None:
+            self._recent.places[after] = entry_id
+        if query.session is not None:
+            self._recent.answered(query.session, query.exact_key)
+        # Whatever happens below, an older answer to this exact key is no longer the right one.
+        self._recent.recorded(query.exact_key, entry_id)
+        self._memory.forget(query.exact_key)
+        ttl = self.settings.default_ttl_s if query.ttl_s is None else query.ttl_s
+        question, packed = pack_question(query.turn), pack_answer(answer)
+        large = _weight(query, answer) > self.settings.max_entry_kib * 1024
+        if ttl <= 0 or large:
+            if large:
+                self.failures.note("record", "too_large")
+            if after is not None:
+                self._writer.put(PlaceWrite(after, entry_id, now))
+            return
+        stored = self._writer.put(
+            RecordWrite(
+                followers=self._followers,
+                id=entry_id,
+                partition=query.partition,
+                identity=query.identity,
+                parts=query.parts,
+                exact_key=query.exact_key,
+                place_key=query.place_key,
+                depth=len(query.turn.history),
+                semantic=query.semantic,
+                created_at=now,
+                expires_at=now + ttl,
+                prompt_tokens=answer.prompt_tokens,
+                completion_tokens=answer.completion_tokens,
+                seconds=answer.seconds,
+                question=question,
+                answer=packed,
+                place_after=after,
+                session=query.session,
+            )
+        )
+        if not stored:
+            return
+        self._recent.settled[query.exact_key] = True
+        self._memory.put(
+            query.exact_key,
+            Kept(entry_id, query.exact_key, entry_id, answer, text_digest(answer.text), now, now + ttl),
+        )
+        if query.semantic:
+            self._vectors.make(entry_id, query.turn, answer.text)
+
+    def _follow(self, query: Query, hit: Hit) -> None:
+        now = self._clock()
+        self._hits.count(hit.entry_id, now)
+        node = hit.node or self._new_id(now)
+        # A turn that was found by its own exact key is settled already, unless that write was dropped or is long ago.
+        if not hit.exact or query.exact_key not in self._recent.settled:
+            after = _place_after(query, hit.answer)
+            if not hit.exact:
+                self._writer.put(WordingWrite(node, hit.entry_id, query.exact_key, query.place_key, now))
+            if after is not None:
+                self._recent.places[after] = node
+                self._writer.put(PlaceWrite(after, node, now))
+            self._recent.settled[query.exact_key] = True
+        if query.session is not None and self._recent.answered(query.session, query.exact_key):
+            self._writer.put(SessionWrite(query.session, query.exact_key, node, now))
+
+    async def _retract(
+        self, entry_id: str, partition: bytes | None, actor: str, action: str, *, thumbs_down: bool
+    ) -> bool:
+        if partition is None:
+            self._recent.retracted(entry_id)  # at once; whose entry it is is known to the database only
+        write = RetractWrite(self._followers, entry_id, partition, actor, action, self._clock(), thumbs_down)
+        found = bool(await asyncio.wrap_future(self._writer.ask(write)))
+        if found:
+            self._recent.retracted(entry_id)
+            self._memory.remove(entry_id)
+        return found
+
+    async def _admin_read(self, work: Callable[[Connection], T]) -> T:
+        def connected() -> T:
+            with self._database.readers.connect() as connection:
+                return work(connection)
+
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._upkeep, connected)
+        except Exception as error:
+            self.failures.note("admin", error)
+            raise StoreUnavailable(f"the store could not be read ({kind_of(error)})") from error
+
+    # ------------------------------------------------------------------------------------------ inside: upkeep
+
+    async def _keep_tidy(self) -> None:
+        """Every minute: remove what expired or is too much, and give outgrown buckets cells."""
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                for bucket in self._index.due():
+                    await loop.run_in_executor(self._upkeep, self._index.make_cells, bucket)
+                now = self._clock()
+                write = TidyWrite(
+                    self._followers,
+                    now,
+                    places_since=now - self.settings.place_days * 86_400,
+                    sessions_since=now - self.settings.session_hours * 3_600,
+                    bars_since=now - _BARS_DAYS * 86_400,
+                    max_entries=self.settings.max_entries,
+                )
+                while await asyncio.wrap_future(self._writer.ask(write)) >= write.limit:
+                    pass
+            except Exception as error:
+                self.failures.note("tidy", error)
+            await asyncio.sleep(_TIDY_EVERY_S)
+
+    def _load(self) -> list[tuple[str, Turn]]:
+        """Fill index, sessions and bars from the database (in a thread); returns what has no vectors yet."""
+        now = self._clock()
+        left: list[tuple[str, Turn]] = []
+        with self._database.readers.connect() as connection:
+            for part in reads.all_vectors(connection, now):
+                bucket = Bucket(part.partition, part.identity, part.space)
+                self._index.add(bucket, part.numbers, part.vectors.astype(np.float32))
+            for scope, item in reads.bars(connection, now - _BARS_DAYS * 86_400):
+                self._bars.add((scope,), (item,))
+            for session, key in reads.sessions(connection, now - self.settings.session_hours * 3_600, _SESSIONS):
+                self._recent.answered(session, key)
+            for entry in reads.unembedded(connection, now, _BACKFILL) if self._vectors.available else ():
+                try:
+                    left.append((entry.id, unpack_question(entry.question, ())))
+                except ValueError as error:
+                    self.failures.note("load", error)
+        for bucket in self._index.due():
+            self._index.make_cells(bucket)
+        return left
+
+    def _stop_threads(self, timeout_s: float) -> None:
+        self._vectors.close()
+        self._writer.close(timeout_s)
+        self._readers.close()
+        self._deciders.close()
+        self._upkeep.shutdown(wait=False, cancel_futures=True)
+
+
+def _default_objections() -> Objections:
+    from fingerprint import facts
+
+    def objections(
+        query: Turn, candidate: Turn, same_place: bool
+    ) -> tuple[tuple[facts.Relation, ...], tuple[str, ...]]:
+        return (
+            facts.relations(query, candidate, same_place=same_place),
+            facts.objections(query, candidate, same_place=same_place),
+        )
+
+    return objections
+
+
+def _place_after(query: Query, answer: Answer) -> bytes | None:
+    """Return where the next turn will hang from; None where the answer has no text (the client's form is not known)."""
+    if not answer.text:
+        return None
+    said = Message("assistant", normalise(answer.text))
+    return place_key(query.partition, query.identity, (*query.turn.history, query.turn.message, said))
+
+
+def _answer_before(turn: Turn) -> bytes | None:
+    """Return the digest of the last thing the assistant said."""
+    for message in reversed(turn.history):
+        if message.role == "assistant" and message.text.strip():
+            return text_digest(message.text)
+    return None
+
+
+def _weight(query: Query, answer: Answer) -> int:
+    """Bytes of question and answer, before compression."""
+    return sum(len(utf8(m.text)) + len(m.opaque) for m in query.turn.messages) + len(answer.body)

@@ -1,0 +1,157 @@
+"""The tables (SQLAlchemy 2, typed). Every change goes through a revision in ``store/migrations``.
+
+Keys are 32-byte digests made by ``fingerprint.keys``; node and entry ids are 32 hex digits, ordered by time; times are
+seconds since the epoch, UTC. A *node* is the id of an entry or of a wording.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import BigInteger, Float, ForeignKey, Index, Integer, LargeBinary, String, Text
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+
+__all__ = ["Bar", "Base", "Entry", "Identity", "Place", "Purge", "SessionTurn", "Vector", "Wording"]
+
+_Number = BigInteger().with_variant(Integer, "sqlite")  # SQLite counts rows only in a column of type INTEGER
+_Key = LargeBinary(32)
+_Id = String(32)
+
+
+class Base(DeclarativeBase):
+    """Base of all tables."""
+
+
+class Identity(Base):
+    """What produced an answer, each part in a column of its own, so that each can be purged by its own dimension.
+
+    ``identity`` is the digest of all parts, so one row stands for all entries that share them.
+    """
+
+    __tablename__ = "identities"
+
+    number: Mapped[int] = mapped_column(_Number, primary_key=True, autoincrement=True)
+    identity: Mapped[bytes] = mapped_column(_Key, unique=True)
+    endpoint: Mapped[str] = mapped_column(Text)
+    model: Mapped[str] = mapped_column(Text)
+    weights_version: Mapped[str] = mapped_column(Text)
+    tokenizer: Mapped[str] = mapped_column(Text)
+    lora: Mapped[str] = mapped_column(Text)
+    system_prompt: Mapped[str] = mapped_column(Text)
+    tools: Mapped[str] = mapped_column(Text)
+    knowledge_version: Mapped[str] = mapped_column(Text)
+    fingerprint_schema: Mapped[str] = mapped_column(Text)
+    embedder: Mapped[str] = mapped_column(Text)
+    fields: Mapped[str] = mapped_column(Text)
+
+
+class Entry(Base):
+    """An answered turn."""
+
+    __tablename__ = "entries"
+    __table_args__ = (
+        Index("ix_entries_exact_key", "exact_key"),
+        Index("ix_entries_parent", "parent"),
+        Index("ix_entries_identity", "identity_number"),
+        Index("ix_entries_expires_at", "expires_at"),
+        Index("ix_entries_last_used_at", "last_used_at"),
+        # Numbers name vectors in the index: one that was used is never given to another entry.
+        {"sqlite_autoincrement": True},
+    )
+
+    number: Mapped[int] = mapped_column(_Number, primary_key=True, autoincrement=True)
+    id: Mapped[str] = mapped_column(_Id, unique=True)
+    partition: Mapped[bytes] = mapped_column(_Key)
+    identity_number: Mapped[int] = mapped_column(ForeignKey("identities.number"))
+    exact_key: Mapped[bytes] = mapped_column(_Key)
+    parent: Mapped[str | None] = mapped_column(_Id)  # node this turn hangs from; None: the root, or not known
+    depth: Mapped[int] = mapped_column(Integer)  # messages before this one; 0: it hangs from the root
+    state: Mapped[str] = mapped_column(String(12))  # EntryState
+    version: Mapped[int] = mapped_column(Integer)  # 1 for the first answer to an exact key
+    supersedes: Mapped[str | None] = mapped_column(_Id)
+    semantic: Mapped[bool] = mapped_column()  # False: found by exact key only
+    created_at: Mapped[float] = mapped_column(Float)
+    expires_at: Mapped[float] = mapped_column(Float)
+    hit_count: Mapped[int] = mapped_column(Integer, default=0)
+    last_used_at: Mapped[float] = mapped_column(Float)
+    thumbs_up: Mapped[int] = mapped_column(Integer, default=0)
+    thumbs_down: Mapped[int] = mapped_column(Integer, default=0)
+    prompt_tokens: Mapped[int] = mapped_column(Integer)
+    completion_tokens: Mapped[int] = mapped_column(Integer)
+    seconds: Mapped[float] = mapped_column(Float)  # what the answer cost
+    # The large columns come last, so that reading the others never touches their overflow pages.
+    fingerprint: Mapped[bytes | None] = mapped_column(LargeBinary)
+    question: Mapped[bytes] = mapped_column(LargeBinary)  # codec.pack_question
+    answer: Mapped[bytes] = mapped_column(LargeBinary)  # codec.pack_answer: body and text
+
+
+class Vector(Base):
+    """The vectors of an entry, float16, little-endian. In a table of their own: a start reads them all at once."""
+
+    __tablename__ = "vectors"
+
+    number: Mapped[int] = mapped_column(ForeignKey("entries.number", ondelete="CASCADE"), primary_key=True)
+    space: Mapped[str] = mapped_column(Text)  # vectors of two spaces are never compared
+    query: Mapped[bytes | None] = mapped_column(LargeBinary)  # of the last message; None: no embedder reads it
+    window: Mapped[bytes | None] = mapped_column(LargeBinary)  # of the rounds before it
+
+
+class Wording(Base):
+    """A turn that was served from an entry in other words, or under another context: a node of its own.
+
+    Found by exact key and by place, never by vector, so wordings cannot drift away from what was answered.
+    """
+
+    __tablename__ = "wordings"
+    __table_args__ = (Index("ix_wordings_entry", "entry_number"),)
+
+    id: Mapped[str] = mapped_column(_Id, primary_key=True)
+    exact_key: Mapped[bytes] = mapped_column(_Key, unique=True)
+    entry_number: Mapped[int] = mapped_column(ForeignKey("entries.number", ondelete="CASCADE"))
+    parent: Mapped[str | None] = mapped_column(_Id)
+    created_at: Mapped[float] = mapped_column(Float)
+
+
+class Place(Base):
+    """Where a literal history (ending in an answer) stands in the forest."""
+
+    __tablename__ = "places"
+    __table_args__ = (Index("ix_places_used_at", "used_at"), {"sqlite_with_rowid": False})
+
+    place_key: Mapped[bytes] = mapped_column(_Key, primary_key=True)
+    node: Mapped[str] = mapped_column(_Id)
+    used_at: Mapped[float] = mapped_column(Float)
+
+
+class SessionTurn(Base):
+    """A session was given an answer to this exact key: the same again is a regenerate."""
+
+    __tablename__ = "sessions"
+    __table_args__ = (Index("ix_sessions_at", "at"), {"sqlite_with_rowid": False})
+
+    session: Mapped[str] = mapped_column(Text, primary_key=True)
+    exact_key: Mapped[bytes] = mapped_column(_Key, primary_key=True)
+    node: Mapped[str] = mapped_column(_Id)
+    at: Mapped[float] = mapped_column(Float)
+
+
+class Bar(Base):
+    """Something that was corrected in a session or a conversation (``scope``) and is not served again there."""
+
+    __tablename__ = "bars"
+    __table_args__ = (Index("ix_bars_at", "at"), {"sqlite_with_rowid": False})
+
+    scope: Mapped[bytes] = mapped_column(LargeBinary, primary_key=True)
+    item: Mapped[bytes] = mapped_column(LargeBinary, primary_key=True)
+    at: Mapped[float] = mapped_column(Float)
+
+
+class Purge(Base):
+    """Audit log: who took what out of circulation, and when. Never holds message texts."""
+
+    __tablename__ = "purges"
+
+    number: Mapped[int] = mapped_column(_Number, primary_key=True, autoincrement=True)
+    at: Mapped[float] = mapped_column(Float)
+    actor: Mapped[str] = mapped_column(Text)
+    action: Mapped[str] = mapped_column(Text)  # "purge", "retract", "feedback", "correction"
+    target: Mapped[str] = mapped_column(Text)  # JSON
+    entries: Mapped[int] = mapped_column(Integer)  # how many were affected

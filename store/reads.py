@@ -1,0 +1,379 @@
+"""What is read from the database. Every function takes a reading connection and returns plain values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+from sqlalchemy import ColumnElement, Connection, Row, bindparam, func, select
+
+from store.bars import text_digest
+from store.codec import unpack_answer
+from store.errors import UnknownDimension
+from store.memory import Kept
+from store.models import Bar, Entry, Identity, Place, SessionTurn, Vector, Wording
+
+__all__ = [
+    "DIMENSIONS",
+    "Near",
+    "all_vectors",
+    "bars",
+    "conditions",
+    "count",
+    "entry",
+    "exact",
+    "listing",
+    "near",
+    "node_of",
+    "sessions",
+    "totals",
+    "unembedded",
+]
+
+_SERVABLE: Final = "active"
+
+_KEPT = (
+    Entry.id,
+    Entry.exact_key,
+    Entry.answer,
+    Entry.created_at,
+    Entry.expires_at,
+    Entry.prompt_tokens,
+    Entry.completion_tokens,
+    Entry.seconds,
+)
+_EXACT = (
+    select(*_KEPT)
+    .where(Entry.exact_key == bindparam("key"), Entry.state == _SERVABLE, Entry.expires_at > bindparam("now"))
+    .order_by(Entry.number.desc())
+    .limit(1)
+)
+_WORDING = (
+    select(*_KEPT, Wording.id.label("node"))
+    .join(Entry, Entry.number == Wording.entry_number)
+    .where(Wording.exact_key == bindparam("key"), Entry.state == _SERVABLE, Entry.expires_at > bindparam("now"))
+    .limit(1)
+)
+_ENTRY = select(*_KEPT).where(
+    Entry.id == bindparam("id"), Entry.state == _SERVABLE, Entry.expires_at > bindparam("now")
+)
+_NODE = select(Place.node).where(Place.place_key == bindparam("key"))
+_CANDIDATE = (
+    select(
+        Entry.number,
+        Entry.id,
+        Entry.exact_key,
+        Entry.parent,
+        Entry.depth,
+        Entry.created_at,
+        Entry.question,
+        Vector.query,
+        Vector.window,
+    )
+    .join(Vector, Vector.number == Entry.number)
+    .join(Identity, Identity.number == Entry.identity_number)
+    .where(
+        Entry.state == _SERVABLE,
+        Entry.semantic,
+        Entry.expires_at > bindparam("now"),
+        Entry.partition == bindparam("partition"),
+        Identity.identity == bindparam("identity"),
+        Vector.space == bindparam("space"),
+        Vector.query.is_not(None),
+    )
+)
+_NEAREST = _CANDIDATE.where(Entry.number.in_(bindparam("numbers", expanding=True)))
+_CHILDREN = _CANDIDATE.where(Entry.parent == bindparam("node")).order_by(Entry.number.desc()).limit(bindparam("limit"))
+
+
+def _kept(row: Any, node: str) -> Kept:
+    answer = unpack_answer(
+        row.answer,
+        prompt_tokens=row.prompt_tokens,
+        completion_tokens=row.completion_tokens,
+        seconds=row.seconds,
+    )
+    return Kept(
+        id=row.id,
+        exact_key=row.exact_key,
+        node=node,
+        answer=answer,
+        text_digest=text_digest(answer.text),
+        created_at=row.created_at,
+        expires_at=row.expires_at,
+    )
+
+
+def exact(connection: Connection, key: bytes, now: float) -> Kept | None:
+    """Return the newest entry that answered this exact key, else the entry it is a wording of; servable ones only."""
+    own = connection.execute(_EXACT, {"key": key, "now": now}).first()
+    if own is not None:
+        return _kept(own, own.id)
+    wording = connection.execute(_WORDING, {"key": key, "now": now}).first()
+    return None if wording is None else _kept(wording, wording.node)
+
+
+def entry(connection: Connection, entry_id: str, now: float) -> Kept | None:
+    """Return an entry by its id where it may be served."""
+    row = connection.execute(_ENTRY, {"id": entry_id, "now": now}).first()
+    return None if row is None else _kept(row, row.id)
+
+
+def node_of(connection: Connection, place_key: bytes) -> str | None:
+    """Return the node a literal history stands on."""
+    return connection.execute(_NODE, {"key": place_key}).scalar()
+
+
+@dataclass(frozen=True, slots=True)
+class Near:
+    """A stored turn near a query, as far as the database knows it."""
+
+    number: int
+    id: str
+    exact_key: bytes
+    parent: str | None
+    depth: int
+    created_at: float
+    question: bytes
+    query: bytes
+    window: bytes | None
+
+
+def _near(row: Any) -> Near:
+    return Near(*row)
+
+
+def near(
+    connection: Connection,
+    *,
+    partition: bytes,
+    identity: bytes,
+    space: str,
+    numbers: Sequence[int],
+    node: str | None,
+    children: int,
+    now: float,
+) -> list[Near]:
+    """Return the servable entries among ``numbers``, and up to ``children`` of the newest that hang from ``node``."""
+    scope: dict[str, Any] = {"partition": partition, "identity": identity, "space": space, "now": now}
+    found: dict[int, Near] = {}
+    if numbers:
+        for row in connection.execute(_NEAREST, {**scope, "numbers": list(numbers)}):
+            found[row.number] = _near(row)
+    if node is not None:
+        for row in connection.execute(_CHILDREN, {**scope, "node": node, "limit": children}):
+            found.setdefault(row.number, _near(row))
+    return list(found.values())
+
+
+@dataclass(frozen=True, slots=True)
+class StoredVectors:
+    """Vectors of one bucket, as the index takes them."""
+
+    partition: bytes
+    identity: bytes
+    space: str
+    numbers: NDArray[np.int64]  # (n,)
+    vectors: NDArray[np.float16]  # (n, d)
+
+
+_ALL_VECTORS = (
+    select(Vector.number, Entry.partition, Entry.identity_number, Vector.space, Vector.query)
+    .join(Entry, Entry.number == Vector.number)
+    .where(Entry.state == _SERVABLE, Entry.semantic, Entry.expires_at > bindparam("now"), Vector.query.is_not(None))
+)
+
+
+def all_vectors(connection: Connection, now: float, chunk: int = 8_192) -> Iterator[StoredVectors]:
+    """Read all vectors that may be served, in chunks of at most ``chunk`` rows, each divided into its buckets."""
+    identities = {row.number: row.identity for row in connection.execute(select(Identity.number, Identity.identity))}
+    rows: Any = connection.execution_options(stream_results=True).execute(_ALL_VECTORS, {"now": now})
+    for part in rows.partitions(chunk):
+        buckets: dict[tuple[bytes, int, str, int], list[tuple[int, bytes]]] = {}
+        for number, partition, identity_number, space, vector in part:
+            buckets.setdefault((partition, identity_number, space, len(vector)), []).append((number, vector))
+        for (partition, identity_number, space, _), members in buckets.items():
+            yield StoredVectors(
+                partition,
+                identities[identity_number],
+                space,
+                np.array([number for number, _ in members], dtype=np.int64),
+                np.frombuffer(b"".join(vector for _, vector in members), dtype="<f2").reshape(len(members), -1),
+            )
+
+
+def bars(connection: Connection, since: float) -> Iterator[tuple[bytes, bytes]]:
+    """Read every bar (scope, item) put up since then."""
+    for row in connection.execute(select(Bar.scope, Bar.item).where(Bar.at > since)):
+        yield row.scope, row.item
+
+
+def sessions(connection: Connection, since: float, limit: int) -> Iterator[tuple[str, bytes]]:
+    """Read the newest answered turns of sessions since then, as (session, exact key), oldest first."""
+    newest = (
+        select(SessionTurn.session, SessionTurn.exact_key)
+        .where(SessionTurn.at > since)
+        .order_by(SessionTurn.at.desc())
+        .limit(limit)
+    )
+    for row in reversed(connection.execute(newest).all()):
+        yield row.session, row.exact_key
+
+
+@dataclass(frozen=True, slots=True)
+class Unembedded:
+    """An entry whose vectors were not made before the last stop."""
+
+    id: str
+    question: bytes
+
+
+def unembedded(connection: Connection, now: float, limit: int) -> list[Unembedded]:
+    """Return the newest servable entries without vectors."""
+    rows = connection.execute(
+        select(Entry.id, Entry.question)
+        .outerjoin(Vector, Vector.number == Entry.number)
+        .where(Entry.state == _SERVABLE, Entry.semantic, Entry.expires_at > now, Vector.number.is_(None))
+        .order_by(Entry.number.desc())
+        .limit(limit)
+    )
+    return [Unembedded(*row) for row in rows]
+
+
+# ------------------------------------------------------------------------------------------- administration
+
+_PARTS: Final = (
+    "endpoint",
+    "model",
+    "weights_version",
+    "tokenizer",
+    "lora",
+    "system_prompt",
+    "tools",
+    "knowledge_version",
+    "fingerprint_schema",
+    "embedder",
+    "fields",
+)
+DIMENSIONS: Final = ("entry", "partition", "identity", "state", *_PARTS)
+"""What a purge or a listing can select by. ``partition`` and ``identity`` are given in hexadecimal."""
+
+
+def conditions(where: Mapping[str, str]) -> list[ColumnElement[bool]]:
+    """Turn dimensions into conditions on `Entry`. Raises `UnknownDimension`, which names the nearest known one."""
+    made: list[ColumnElement[bool]] = []
+    for name, value in where.items():
+        if name == "entry":
+            made.append(Entry.id == value)
+        elif name == "state":
+            made.append(Entry.state == value)
+        elif name == "partition":
+            made.append(Entry.partition == _bytes(name, value))
+        elif name == "identity":
+            made.append(
+                Entry.identity_number.in_(select(Identity.number).where(Identity.identity == _bytes(name, value)))
+            )
+        elif name in _PARTS:
+            made.append(Entry.identity_number.in_(select(Identity.number).where(getattr(Identity, name) == value)))
+        else:
+            raise UnknownDimension(_unknown(name))
+    return made
+
+
+def _bytes(name: str, value: str) -> bytes:
+    try:
+        return bytes.fromhex(value)
+    except ValueError:
+        raise UnknownDimension(f"{name} is given in hexadecimal digits") from None
+
+
+def _unknown(name: str) -> str:
+    from rapidfuzz import fuzz, process
+
+    best = process.extractOne(name, DIMENSIONS, scorer=fuzz.WRatio, score_cutoff=60)
+    hint = f"; did you mean {best[0]!r}?" if best else ""
+    return f"unknown dimension {name!r}{hint} (known: {', '.join(DIMENSIONS)})"
+
+
+def listing(connection: Connection, *, where: Mapping[str, str], after: str | None, limit: int) -> Sequence[Row[Any]]:
+    """Return entries, newest first, below the id ``after``; with the parts of their identity and their wordings."""
+    wordings = select(func.count()).select_from(Wording).where(Wording.entry_number == Entry.number).scalar_subquery()
+    statement: Any = (
+        select(
+            Entry.id,
+            Entry.partition,
+            Entry.state,
+            Entry.version,
+            Entry.parent,
+            Entry.supersedes,
+            Entry.semantic,
+            Entry.created_at,
+            Entry.expires_at,
+            Entry.hit_count,
+            Entry.last_used_at,
+            Entry.thumbs_up,
+            Entry.thumbs_down,
+            Entry.prompt_tokens,
+            Entry.completion_tokens,
+            Entry.seconds,
+            Entry.question,
+            Entry.answer,
+            Identity.identity,
+            *(getattr(Identity, name) for name in _PARTS),
+            wordings.label("wordings"),
+        )
+        .join(Identity, Identity.number == Entry.identity_number)
+        .where(*conditions(where))
+        .order_by(Entry.id.desc())
+        .limit(limit)
+    )
+    if after is not None:
+        statement = statement.where(Entry.id < after)
+    rows: Sequence[Row[Any]] = connection.execute(statement).all()
+    return rows
+
+
+def count(connection: Connection, *, where: Mapping[str, str]) -> int:
+    """Count the entries that have all the values of ``where``."""
+    return connection.execute(select(func.count()).select_from(Entry).where(*conditions(where))).scalar_one()
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """Sums over the whole store."""
+
+    by_state: dict[str, int]
+    expired: int
+    wordings: int
+    places: int
+    hits: int
+    tokens_saved: int
+    seconds_saved: float
+
+
+def totals(connection: Connection, now: float) -> Totals:
+    """Count entries by state and what their hits saved."""
+    states = connection.execute(select(Entry.state, func.count()).group_by(Entry.state)).all()
+    by_state = {state: number for state, number in states}
+    expired = connection.execute(
+        select(func.count()).select_from(Entry).where(Entry.state == _SERVABLE, Entry.expires_at <= now)
+    ).scalar_one()
+    hits, tokens, seconds = connection.execute(
+        select(
+            func.coalesce(func.sum(Entry.hit_count), 0),
+            func.coalesce(func.sum(Entry.hit_count * Entry.completion_tokens), 0),
+            func.coalesce(func.sum(Entry.hit_count * Entry.seconds), 0.0),
+        ).where(Entry.hit_count > 0)
+    ).one()
+    return Totals(
+        by_state=by_state,
+        expired=expired,
+        wordings=connection.execute(select(func.count()).select_from(Wording)).scalar_one(),
+        places=connection.execute(select(func.count()).select_from(Place)).scalar_one(),
+        hits=int(hits),
+        tokens_saved=int(tokens),
+        seconds_saved=float(seconds),
+    )

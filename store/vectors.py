@@ -1,0 +1,172 @@
+"""The vectors of a turn: of its message, and of the window before it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fingerprint.conversation import Turn
+from fingerprint.embedding.base import Embedding
+from store.counters import Failures
+from store.embedding import EmbeddingService, EmbeddingUnavailable
+from store.pool import Unanswered
+from store.window import window_texts, window_vector
+from store.writer import Writer
+from store.writes import Followers, VectorsWrite
+
+__all__ = ["MessageVector", "Vectors"]
+
+Floats = NDArray[np.float32]
+
+_BACKGROUND_DEADLINE_S: Final = 60.0  # for vectors nobody waits for
+_WAITING: Final = 1_000  # entries; the others get their vectors at the next start
+
+
+@dataclass(frozen=True, slots=True)
+class MessageVector:
+    """A message in its space."""
+
+    vector: Floats  # (d,), length 1
+    space: str
+
+
+class Vectors:
+    """Makes vectors for look-ups (within a deadline) and for new entries (in the background)."""
+
+    def __init__(
+        self,
+        service: EmbeddingService | None,
+        writer: Writer,
+        followers: Followers,
+        failures: Failures,
+        *,
+        deadline_s: float,
+        rounds: int,
+    ) -> None:
+        self._service = service
+        self._writer = writer
+        self._followers = followers
+        self._failures = failures
+        self._deadline_s = deadline_s
+        self._rounds = rounds
+        self._pool = ThreadPoolExecutor(1, "antiphon-vectors")
+        self._waiting: set[Future[None]] = set()
+        self._lock = threading.Lock()
+
+    @property
+    def available(self) -> bool:
+        """Whether there is an embedder at all."""
+        return self._service is not None
+
+    async def of_message(self, turn: Turn) -> MessageVector:
+        """Embed the last message. Raises `Unanswered` where nobody can read it, or all of it, or not in time."""
+        (embedding,) = await self._embed([turn.message.text])
+        if embedding is None:
+            raise Unanswered("no embedder reads this text")
+        if embedding.partial:
+            raise Unanswered("the message is longer than the embedder reads")
+        return MessageVector(embedding.vector, embedding.space)
+
+    async def of_window(self, turn: Turn, space: str) -> Floats | None:
+        """Return the window vector in ``space``, shape (d,); None where there is none in time: it then says nothing."""
+        texts = window_texts(turn.history, self._rounds)
+        if not texts:
+            return None
+        try:
+            return _in_space(texts, await self._embed([text for text, _ in texts]), space)
+        except Unanswered:
+            return None
+
+    def make(self, entry_id: str, turn: Turn, answer: str) -> None:
+        """Have the vectors of an entry made and written when there is time; never blocks."""
+        if self._service is None:
+            return
+        with self._lock:
+            busy = len(self._waiting) >= _WAITING
+        if busy:
+            self._failures.note("vectors", "busy")
+            return
+        self._start(entry_id, turn, answer)
+
+    def make_later(self, entries: Sequence[tuple[str, Turn]]) -> None:
+        """Make what was left undone before the last stop, however much it is."""
+        for entry_id, turn in entries:
+            self._start(entry_id, turn, "")
+
+    def wait(self, timeout_s: float | None = None) -> None:
+        """Block until everything asked for so far is made, or has failed."""
+        with self._lock:
+            waiting = set(self._waiting)
+        wait(waiting, timeout_s)
+
+    def close(self) -> None:
+        """Stop; what is not made yet is made at the next start."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+        if self._service is not None:
+            self._service.close()
+
+    async def _embed(self, texts: Sequence[str]) -> Sequence[Embedding | None]:
+        if self._service is None:
+            raise Unanswered("no embedder")
+        try:
+            return await self._service.embed(texts, self._deadline_s)
+        except EmbeddingUnavailable as error:
+            self._failures.note("embed", type(error).__name__.removeprefix("Embedder").lower())
+            raise Unanswered("no vector in time") from None
+        except Exception as error:
+            self._failures.note("embed", error)
+            raise Unanswered("no vector") from None
+
+    def _start(self, entry_id: str, turn: Turn, answer: str) -> None:
+        try:
+            future = self._pool.submit(self._make, entry_id, turn, answer)
+        except RuntimeError:  # closing
+            return
+        with self._lock:
+            self._waiting.add(future)
+        future.add_done_callback(self._finished)
+
+    def _finished(self, future: Future[None]) -> None:
+        with self._lock:
+            self._waiting.discard(future)
+
+    def _make(self, entry_id: str, turn: Turn, answer: str) -> None:
+        service = self._service
+        if service is None:
+            return
+        texts = window_texts(turn.history, self._rounds)
+        try:
+            message, *before = service.embed_background(
+                [turn.message.text, *(text for text, _ in texts)], _BACKGROUND_DEADLINE_S
+            )
+        except EmbeddingUnavailable as error:
+            self._failures.note("vectors", type(error).__name__.removeprefix("Embedder").lower())
+            return
+        except Exception as error:
+            self._failures.note("vectors", error)
+            return
+        if message is None or message.partial:
+            # Nothing to be found by; said in the database, so that nobody tries again at every start.
+            self._writer.put(VectorsWrite(self._followers, entry_id, "", None, None))
+        else:
+            window = _in_space(texts, before, message.space)
+            self._writer.put(VectorsWrite(self._followers, entry_id, message.space, message.vector, window))
+        if answer.strip() and self._rounds:
+            service.prefetch([answer])  # the next turn's window needs it
+
+
+def _in_space(texts: Sequence[tuple[str, float]], embedded: Sequence[Embedding | None], space: str) -> Floats | None:
+    """Return the window vector of what was said in ``space``."""
+    return window_vector(
+        [
+            (embedding.vector, weight)
+            for embedding, (_, weight) in zip(embedded, texts, strict=True)
+            if embedding is not None and embedding.space == space
+        ]
+    )

@@ -1,0 +1,474 @@
+"""What is written: each change as an object that the writer applies in one transaction.
+
+Index and memory follow after the commit, through `Followers`: what the database does not hold, they never serve again.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+from sqlalchemy import ColumnElement, Connection, bindparam, delete, func, insert, select, update
+from sqlalchemy.dialects.sqlite import insert as upsert
+
+from fingerprint.keys import IdentityParts
+from store.bars import Bars, items_of
+from store.codec import pack_vector
+from store.index import Bucket, VectorIndex
+from store.memory import Memory
+from store.models import Bar, Entry, Identity, Place, Purge, SessionTurn, Vector, Wording
+from store.reads import conditions
+from store.writer import AfterCommit
+
+__all__ = [
+    "CorrectWrite",
+    "Followers",
+    "HitsWrite",
+    "PlaceWrite",
+    "PurgeWrite",
+    "RateWrite",
+    "RecordWrite",
+    "RetractWrite",
+    "SessionWrite",
+    "TidyWrite",
+    "VectorsWrite",
+    "WordingWrite",
+]
+
+_LIVING: Final = ("active", "suspect")
+_SLICE: Final = 500  # ids in one statement
+
+Result = tuple[Any, AfterCommit | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Followers:
+    """What has to follow the database."""
+
+    index: VectorIndex
+    memory: Memory
+    bars: Bars
+
+    def without(self, gone: Sequence[Gone]) -> AfterCommit | None:
+        """Return what takes entries out of index and memory."""
+        if not gone:
+            return None
+
+        def follow() -> None:
+            by_bucket: dict[Bucket, list[int]] = {}
+            for one in gone:
+                self.memory.remove(one.id)
+                if one.bucket is not None:
+                    by_bucket.setdefault(one.bucket, []).append(one.number)
+            for bucket, numbers in by_bucket.items():
+                self.index.remove(bucket, numbers)
+
+        return follow
+
+
+@dataclass(frozen=True, slots=True)
+class Gone:
+    """An entry that is no longer served."""
+
+    number: int
+    id: str
+    bucket: Bucket | None  # None where it has no vector
+
+
+_GONE = (
+    select(Entry.number, Entry.id, Entry.partition, Identity.identity, Vector.space)
+    .join(Identity, Identity.number == Entry.identity_number)
+    .outerjoin(Vector, Vector.number == Entry.number)
+)
+
+
+def _gone(connection: Connection, *where: ColumnElement[bool]) -> list[Gone]:
+    rows = connection.execute(_GONE.where(*where)).all()
+    return [
+        Gone(row.number, row.id, None if row.space is None else Bucket(row.partition, row.identity, row.space))
+        for row in rows
+    ]
+
+
+def _retract(connection: Connection, gone: Sequence[Gone], state: str = "retracted") -> None:
+    """Take entries out of circulation with their wordings. Their nodes stay: conversations went through them."""
+    for start in range(0, len(gone), _SLICE):
+        numbers = [one.number for one in gone[start : start + _SLICE]]
+        connection.execute(update(Entry).where(Entry.number.in_(numbers)).values(state=state))
+        connection.execute(delete(Vector).where(Vector.number.in_(numbers)))
+        connection.execute(delete(Wording).where(Wording.entry_number.in_(numbers)))
+
+
+def _delete(connection: Connection, gone: Sequence[Gone]) -> None:
+    for start in range(0, len(gone), _SLICE):
+        numbers = [one.number for one in gone[start : start + _SLICE]]
+        # Vectors and wordings go with them (ON DELETE CASCADE).
+        connection.execute(delete(Entry).where(Entry.number.in_(numbers)))
+
+
+_NODE = select(Place.node).where(Place.place_key == bindparam("key"))
+
+
+def _node(connection: Connection, place_key: bytes | None) -> str | None:
+    return None if place_key is None else connection.execute(_NODE, {"key": place_key}).scalar()
+
+
+_PLACE = upsert(Place)
+_PLACE = _PLACE.on_conflict_do_update(
+    index_elements=[Place.place_key], set_={"node": _PLACE.excluded.node, "used_at": _PLACE.excluded.used_at}
+)
+_SESSION = upsert(SessionTurn)
+_SESSION = _SESSION.on_conflict_do_update(
+    index_elements=[SessionTurn.session, SessionTurn.exact_key],
+    set_={"node": _SESSION.excluded.node, "at": _SESSION.excluded.at},
+)
+_BAR = upsert(Bar)
+_BAR = _BAR.on_conflict_do_update(index_elements=[Bar.scope, Bar.item], set_={"at": _BAR.excluded.at})
+_IDENTITY = upsert(Identity).on_conflict_do_nothing(index_elements=[Identity.identity])
+
+
+def _identity_number(connection: Connection, identity: bytes, parts: IdentityParts) -> int:
+    find = select(Identity.number).where(Identity.identity == identity)
+    number = connection.execute(find).scalar()
+    if number is None:
+        connection.execute(_IDENTITY, {"identity": identity, **asdict(parts)})
+        number = connection.execute(find).scalar_one()
+    return number
+
+
+@dataclass(frozen=True, slots=True)
+class PlaceWrite:
+    """A literal history (ending in an answer) stands on this node."""
+
+    place_key: bytes
+    node: str
+    now: float
+
+    def apply(self, connection: Connection) -> Result:
+        """Write the place."""
+        connection.execute(_PLACE, {"place_key": self.place_key, "node": self.node, "used_at": self.now})
+        return None, None
+
+
+@dataclass(frozen=True, slots=True)
+class SessionWrite:
+    """A session was given an answer."""
+
+    session: str
+    exact_key: bytes
+    node: str
+    now: float
+
+    def apply(self, connection: Connection) -> Result:
+        """Write the session's turn."""
+        connection.execute(
+            _SESSION, {"session": self.session, "exact_key": self.exact_key, "node": self.node, "at": self.now}
+        )
+        return None, None
+
+
+@dataclass(frozen=True, slots=True)
+class RecordWrite:
+    """A new entry, with everything that has to appear together with it."""
+
+    followers: Followers
+    id: str
+    partition: bytes
+    identity: bytes
+    parts: IdentityParts
+    exact_key: bytes
+    place_key: bytes | None  # the turn hangs from there
+    depth: int
+    semantic: bool
+    created_at: float
+    expires_at: float
+    prompt_tokens: int
+    completion_tokens: int
+    seconds: float
+    question: bytes
+    answer: bytes
+    place_after: bytes | None  # the next turn will hang from there
+    session: str | None
+
+    def apply(self, connection: Connection) -> Result:
+        """Replace what answered this exact key before, and write entry, place and session."""
+        old = connection.execute(
+            select(Entry.id, Entry.version).where(Entry.exact_key == self.exact_key).order_by(Entry.number.desc())
+        ).first()
+        replaced: list[Gone] = []
+        if old is not None:
+            replaced = _gone(connection, Entry.exact_key == self.exact_key, Entry.state.in_(_LIVING))
+            _retract(connection, replaced)
+        # It may have been answered from another entry before; now it has an answer of its own.
+        connection.execute(delete(Wording).where(Wording.exact_key == self.exact_key))
+        connection.execute(
+            insert(Entry),
+            {
+                "id": self.id,
+                "partition": self.partition,
+                "identity_number": _identity_number(connection, self.identity, self.parts),
+                "exact_key": self.exact_key,
+                "parent": _node(connection, self.place_key),
+                "depth": self.depth,
+                "state": "active",
+                "version": 1 if old is None else old.version + 1,
+                "supersedes": None if old is None else old.id,
+                "semantic": self.semantic,
+                "created_at": self.created_at,
+                "expires_at": self.expires_at,
+                "hit_count": 0,
+                "last_used_at": self.created_at,
+                "thumbs_up": 0,
+                "thumbs_down": 0,
+                "prompt_tokens": self.prompt_tokens,
+                "completion_tokens": self.completion_tokens,
+                "seconds": self.seconds,
+                "fingerprint": None,
+                "question": self.question,
+                "answer": self.answer,
+            },
+        )
+        if self.place_after is not None:
+            PlaceWrite(self.place_after, self.id, self.created_at).apply(connection)
+        if self.session is not None:
+            SessionWrite(self.session, self.exact_key, self.id, self.created_at).apply(connection)
+        return None, self.followers.without(replaced)
+
+
+@dataclass(frozen=True, slots=True)
+class VectorsWrite:
+    """The vectors of an entry are ready."""
+
+    followers: Followers
+    entry_id: str
+    space: str
+    query: NDArray[np.float32] | None  # None: no embedder reads it, and none needs to try again
+    window: NDArray[np.float32] | None
+
+    def apply(self, connection: Connection) -> Result:
+        """Write them, unless the entry has been taken out of circulation meanwhile."""
+        row = connection.execute(
+            select(Entry.number, Entry.partition, Identity.identity)
+            .join(Identity, Identity.number == Entry.identity_number)
+            .outerjoin(Vector, Vector.number == Entry.number)
+            .where(Entry.id == self.entry_id, Entry.state == "active", Vector.number.is_(None))
+        ).first()
+        if row is None:
+            return False, None
+        query = self.query
+        connection.execute(
+            insert(Vector),
+            {
+                "number": row.number,
+                "space": self.space,
+                "query": None if query is None else pack_vector(query),
+                "window": None if self.window is None else pack_vector(self.window),
+            },
+        )
+        if query is None:
+            return True, None
+        bucket, vector = Bucket(row.partition, row.identity, self.space), query[np.newaxis]
+        return True, lambda: self.followers.index.add(bucket, [row.number], vector)
+
+
+@dataclass(frozen=True, slots=True)
+class WordingWrite:
+    """A turn was served from an entry that was not its own: found again by exact key and by place."""
+
+    node: str  # the wording's own id
+    entry_id: str
+    exact_key: bytes
+    place_key: bytes | None
+    now: float
+
+    def apply(self, connection: Connection) -> Result:
+        """Write the wording where its entry is still served."""
+        number = connection.execute(
+            select(Entry.number).where(Entry.id == self.entry_id, Entry.state == "active")
+        ).scalar()
+        if number is None:
+            return False, None
+        connection.execute(delete(Wording).where(Wording.exact_key == self.exact_key))
+        connection.execute(
+            insert(Wording),
+            {
+                "id": self.node,
+                "exact_key": self.exact_key,
+                "entry_number": number,
+                "parent": _node(connection, self.place_key),
+                "created_at": self.now,
+            },
+        )
+        return True, None
+
+
+@dataclass(frozen=True, slots=True)
+class HitsWrite:
+    """Hits since the last time."""
+
+    take: Callable[[], Mapping[str, tuple[int, float]]]  # entry id → hits, last one's time
+
+    def apply(self, connection: Connection) -> Result:
+        """Add them up."""
+        hits = self.take()
+        if hits:
+            connection.execute(
+                update(Entry)
+                .where(Entry.id == bindparam("entry"))
+                .values(
+                    hit_count=Entry.hit_count + bindparam("more"),
+                    last_used_at=func.max(Entry.last_used_at, bindparam("at")),
+                ),
+                [{"entry": entry, "more": more, "at": at} for entry, (more, at) in hits.items()],
+            )
+        return None, None
+
+
+def _log(connection: Connection, at: float, actor: str, action: str, target: Mapping[str, str], entries: int) -> None:
+    connection.execute(
+        insert(Purge),
+        {
+            "at": at,
+            "actor": actor,
+            "action": action,
+            "target": json.dumps(dict(target), ensure_ascii=False, sort_keys=True),
+            "entries": entries,
+        },
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class RetractWrite:
+    """Take one entry out of circulation, with its wordings."""
+
+    followers: Followers
+    entry_id: str
+    partition: bytes | None  # only an entry of this partition
+    actor: str
+    action: str
+    now: float
+    thumbs_down: bool = False
+
+    def apply(self, connection: Connection) -> Result:
+        """Retract it; tells whether there was such an entry (retracted before or not)."""
+        where = [Entry.id == self.entry_id]
+        if self.partition is not None:
+            where.append(Entry.partition == self.partition)
+        gone = _gone(connection, *where)
+        if not gone:
+            return False, None
+        if self.thumbs_down:
+            connection.execute(update(Entry).where(*where).values(thumbs_down=Entry.thumbs_down + 1))
+        _retract(connection, gone)
+        _log(connection, self.now, self.actor, self.action, {"entry": self.entry_id}, len(gone))
+        return True, self.followers.without(gone)
+
+
+@dataclass(frozen=True, slots=True)
+class RateWrite:
+    """Thumbs up."""
+
+    entry_id: str
+    partition: bytes | None
+
+    def apply(self, connection: Connection) -> Result:
+        """Count it; tells whether there is such an entry."""
+        where = [Entry.id == self.entry_id]
+        if self.partition is not None:
+            where.append(Entry.partition == self.partition)
+        found = connection.execute(update(Entry).where(*where).values(thumbs_up=Entry.thumbs_up + 1)).rowcount
+        return found > 0, None
+
+
+@dataclass(frozen=True, slots=True)
+class PurgeWrite:
+    """Delete entries by dimension."""
+
+    followers: Followers
+    where: Mapping[str, str]
+    actor: str
+    now: float
+
+    def apply(self, connection: Connection) -> Result:
+        """Delete them with vectors and wordings; tells how many."""
+        gone = _gone(connection, *conditions(self.where))
+        _delete(connection, gone)
+        _log(connection, self.now, self.actor, "purge", self.where, len(gone))
+        return len(gone), self.followers.without(gone)
+
+
+@dataclass(frozen=True, slots=True)
+class CorrectWrite:
+    """The answer a conversation stands on was corrected."""
+
+    followers: Followers
+    place_key: bytes | None  # where the correction hangs from
+    partition: bytes
+    scopes: Sequence[bytes]  # session and conversation it was made in
+    answer_digest: bytes | None  # of the answer's text, as the conversation holds it
+    now: float
+
+    def apply(self, connection: Connection) -> Result:
+        """Make the entry suspect and put up the bars; tells how many entries were affected."""
+        node = _node(connection, self.place_key)
+        number = connection.execute(select(Wording.entry_number).where(Wording.id == node)).scalar()
+        own = Entry.id == node if number is None else Entry.number == number
+        entry = connection.execute(
+            select(Entry.number, Entry.id, Entry.exact_key, Entry.state).where(own, Entry.partition == self.partition)
+        ).first()
+        items = items_of(
+            entry_id=None if entry is None else entry.id,
+            exact_key=None if entry is None else entry.exact_key,
+            answer_digest=self.answer_digest,
+        )
+        for scope in self.scopes:
+            for item in items:
+                connection.execute(_BAR, {"scope": scope, "item": item, "at": self.now})
+        # Whether the answer was wrong or only the match is not known: the entry waits for a fresh answer, and its
+        # wordings are dropped for good.
+        gone = [] if entry is None or entry.state != "active" else _gone(connection, Entry.number == entry.number)
+        _retract(connection, gone, "suspect")
+        if gone:
+            _log(connection, self.now, "session", "correction", {"entry": gone[0].id}, len(gone))
+        take_out = self.followers.without(gone)
+
+        def follow() -> None:
+            self.followers.bars.add(self.scopes, items)
+            if take_out is not None:
+                take_out()
+
+        return len(gone), follow
+
+
+@dataclass(frozen=True, slots=True)
+class TidyWrite:
+    """Remove what can no longer be served, and what is too much."""
+
+    followers: Followers
+    now: float
+    places_since: float
+    sessions_since: float
+    bars_since: float
+    max_entries: int
+    limit: int = 2_000  # entries at a time, so that other writes need not wait long
+
+    def apply(self, connection: Connection) -> Result:
+        """Do it; tells how many entries were removed."""
+        gone = _gone(
+            connection,
+            Entry.number.in_(select(Entry.number).where(Entry.expires_at <= self.now).limit(self.limit)),
+        )
+        count = connection.execute(select(func.count()).select_from(Entry)).scalar_one() - len(gone)
+        if count > self.max_entries:
+            known = {one.number for one in gone}
+            unused = select(Entry.number).order_by(Entry.last_used_at).limit(min(self.limit, count - self.max_entries))
+            gone += [one for one in _gone(connection, Entry.number.in_(unused)) if one.number not in known]
+        _delete(connection, gone)
+        connection.execute(delete(Place).where(Place.used_at < self.places_since))
+        connection.execute(delete(SessionTurn).where(SessionTurn.at < self.sessions_since))
+        connection.execute(delete(Bar).where(Bar.at < self.bars_since))
+        return len(gone), self.followers.without(gone)
