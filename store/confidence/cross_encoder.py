@@ -1,0 +1,216 @@
+"""The second stage of the reuse confidence: a small cross-encoder that reads both conversations at once.
+
+Two models, one a language group: six layers of MiniLM for Latin scripts, six layers of multilingual-e5-small for all
+others, each fine-tuned by ``eval.train.cross_encoder`` and shipped as an int8 ONNX graph without its word table. The
+words come from the exports the embedders use anyway (``fingerprint.embedding.prepare``), so a model is 11 MB.
+
+A pair is read in both orders and the logits are averaged: the score is symmetric. It is a plain logit, neither calibrated
+nor comparable between the two models; whoever combines it asks ``route`` which one it came from.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import msgspec
+import numpy as np
+import onnxruntime as ort
+from numpy.typing import NDArray
+from tokenizers import Tokenizer
+
+from fingerprint.conversation import Turn
+from fingerprint.embedding.packed_e5 import unpack_rows
+from fingerprint.embedding.prepare import MINILM, MULTILINGUAL_E5, TOKENIZER, WORDS, Source, ensure
+from fingerprint.embedding.unigram import Unigram
+from fingerprint.text import script_of
+from store.confidence.pair_text import SCHEMA_VERSION, Encoded, PairReader
+
+__all__ = ["ArtefactError", "CrossEncoder", "Route", "unigram_tokens", "wordpiece_tokens"]
+
+Route = Literal["en", "zh"]
+ROUTES: Final[tuple[Route, ...]] = ("en", "zh")
+_SOURCES: Final[dict[Route, Source]] = {"en": MINILM, "zh": MULTILINGUAL_E5}
+_MOST_ROUTED_CHARACTERS: Final = 2000
+_Tokens = tuple[Sequence[int], Sequence[tuple[int, int]]]
+
+
+class ArtefactError(RuntimeError):
+    """An artefact is missing, damaged, or made for another version of the code."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Loaded:
+    """One model, ready to run."""
+
+    session: ort.InferenceSession
+    reader: PairReader
+    words: Callable[[NDArray[np.int64]], NDArray[np.float32]]  # ids (tokens,) to (tokens, width)
+
+
+def wordpiece_tokens(file: Path) -> Callable[[str], _Tokens]:
+    """Tokens of an English BERT, from its ``tokenizer.json``."""
+    tokenizer = Tokenizer.from_file(str(file))
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    tokenizer.encode_special_tokens = True  # a text that spells out "[SEP]" is read as text
+
+    def tokenise(text: str) -> _Tokens:
+        encoding = tokenizer.encode(_encodable(text), add_special_tokens=False)
+        return encoding.ids, encoding.offsets
+
+    return tokenise
+
+
+def unigram_tokens(unigram: Unigram, pieces: Sequence[str]) -> Callable[[str], _Tokens]:
+    """Tokens of a multilingual model, with the place of each found again by reading along."""
+
+    def tokenise(text: str) -> _Tokens:
+        ids = unigram.encode(_encodable(text))
+        places: list[tuple[int, int]] = []
+        at = 0
+        for index in ids:
+            piece = pieces[index].replace("▁", "")
+            found = text.find(piece, at) if piece and index != unigram.unknown else -1
+            if found < 0:
+                places.append((at, at))
+            else:
+                at = found + len(piece)
+                places.append((found, at))
+        return ids, places
+
+    return tokenise
+
+
+def _encodable(text: str) -> str:
+    """Lone surrogates become question marks, one for one."""
+    return text.encode("utf-8", "replace").decode("utf-8")
+
+
+class CrossEncoder:
+    """Scores pairs of turns; each model is loaded at the first pair that needs it. Safe to share between threads."""
+
+    def __init__(self, artefacts: dict[Route, Path], folders: Sequence[Path] | None = None) -> None:
+        """``folders`` are where the exports of the embedders lie, as for ``prepare.ensure``."""
+        self._artefacts = artefacts
+        self._folders = folders
+        self._lock = threading.Lock()
+        self._models: dict[Route, _Loaded] = {}
+        digest = hashlib.blake2b(digest_size=6)
+        for route in ROUTES:
+            digest.update(_file_digest(artefacts[route]))
+        self._version = f"cross-{SCHEMA_VERSION}-{digest.hexdigest()}"
+
+    @classmethod
+    def load(cls, folders: Sequence[Path] | None = None) -> CrossEncoder:
+        """The shipped models. Raises `ArtefactError` where their files are missing."""
+        folder = Path(str(resources.files("store.confidence"))) / "artefacts"
+        return cls({route: folder / f"cross_encoder_{route}.onnx" for route in ROUTES}, folders)
+
+    @property
+    def version(self) -> str:
+        """Hash of the artefacts and of the way conversations are read."""
+        return self._version
+
+    def warm_up(self, *routes: Route) -> None:
+        """Load models now (all, where none is named). Raises `ArtefactError`, `NotPreparedError`."""
+        for route in routes or ROUTES:
+            self._model(route)
+
+    @staticmethod
+    def route(query: Turn, candidate: Turn) -> Route:
+        """Which model reads this pair; symmetric."""
+        for turn in (query, candidate):
+            recent = [m.text[:_MOST_ROUTED_CHARACTERS] for m in (*turn.history[-2:], turn.message)]
+            if any(script_of(text) not in ("latin", "none") for text in recent):
+                return "zh"
+        return "en"
+
+    def score(self, query: Turn, candidate: Turn) -> float:
+        """The logit that one answer serves both turns, averaged over both orders; symmetric and deterministic.
+
+        Time is bounded: a pair is cut to about 230 tokens whatever its size. Raises `ArtefactError` and
+        `NotPreparedError` where a model cannot be loaded.
+        """
+        model = self._model(self.route(query, candidate))
+        forth, back = model.reader.read(query, candidate)
+        feeds = _feeds(forth, back, model.words)
+        (logits,) = model.session.run(["logit"], feeds)
+        return float(np.asarray(logits, dtype=np.float64).mean())
+
+    def _model(self, route: Route) -> _Loaded:
+        with self._lock:
+            if route not in self._models:
+                self._models[route] = _load(route, self._artefacts[route], self._folders)
+            return self._models[route]
+
+
+def _feeds(
+    forth: Encoded, back: Encoded, words: Callable[[NDArray[np.int64]], NDArray[np.float32]]
+) -> dict[str, NDArray[Any]]:
+    ids = np.stack([forth.ids, back.ids])
+    return {
+        "words": words(ids.reshape(-1)).reshape(*ids.shape, -1),
+        "markers": np.stack([forth.markers, back.markers]),
+        "sides": np.stack([forth.sides, back.sides]),
+        "last": np.stack([forth.last, back.last]),
+    }
+
+
+@functools.lru_cache(maxsize=8)
+def _digest_of(path: Path, _size: int, _changed: int) -> bytes:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=32)).digest()
+
+
+def _file_digest(path: Path) -> bytes:
+    try:
+        stat = path.stat()
+    except OSError as error:
+        raise ArtefactError(f"no artefact at {path}") from error
+    return _digest_of(path, stat.st_size, stat.st_mtime_ns)
+
+
+def _load(route: Route, artefact: Path, folders: Sequence[Path] | None) -> _Loaded:
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = 1
+    options.inter_op_num_threads = 1
+    options.enable_cpu_mem_arena = False
+    options.log_severity_level = 3
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    try:
+        session = ort.InferenceSession(str(artefact), options, providers=["CPUExecutionProvider"])
+        meta = json.loads(session.get_modelmeta().custom_metadata_map["antiphon"])
+    except Exception as error:  # onnxruntime raises many kinds
+        raise ArtefactError(f"{artefact.name} cannot be loaded: {error}") from error
+    if meta["schema"] != SCHEMA_VERSION:
+        raise ArtefactError(f"{artefact.name} was made for schema {meta['schema']}, this is {SCHEMA_VERSION}")
+    export, manifest = ensure(_SOURCES[route], folders)
+    table = np.load(export / WORDS, mmap_mode="r")
+    if manifest.tokenizer == "wordpiece":
+        tokenise = wordpiece_tokens(export / TOKENIZER)
+    else:
+        pieces, scores = msgspec.msgpack.decode(
+            (export / TOKENIZER).read_bytes(), type=tuple[tuple[str, ...], list[float]]
+        )
+        tokenise = unigram_tokens(Unigram(pieces, scores, manifest.unknown, frozenset(manifest.special)), pieces)
+
+    def words(ids: NDArray[np.int64]) -> NDArray[np.float32]:
+        rows = table[ids]
+        return unpack_rows(rows) if rows.dtype == np.uint8 else np.asarray(rows, dtype=np.float32)
+
+    reader = PairReader(
+        tokenise,
+        cls=manifest.first,
+        sep=manifest.last,
+        last_tokens=meta["last_tokens"],
+        context_tokens=meta["context_tokens"],
+    )
+    return _Loaded(session, reader, words)
