@@ -1,8 +1,8 @@
 """Generated training pairs: hard negatives and hard positives out of labelled conversations, English and Chinese.
 
-A *same* edit leaves what is asked as it was (a courtesy, a typo, another round before, "Porto, sorry, I mean Lima" where
-Lima was meant); a *different* edit changes one thing the answer rests on (a number, a name, a polarity, a direction, the
-offer a short reply accepts …). A generated pair is
+A *same* edit leaves what is asked as it was (a courtesy, a typo, another round before, "Porto, sorry, I mean Lima"
+where Lima was meant); a *different* edit changes one thing the answer rests on (a number, a name, a polarity, a
+direction, the offer a short reply accepts …). A generated pair is
 
 * equivalent: an equivalent pair, or a conversation and itself, after *same* edits of either side;
 * different: the same, after one *different* edit of one side; or a labelled different pair after *same* edits.
@@ -31,14 +31,8 @@ __all__ = ["Augmenter"]
 _NUMBER = re.compile(r"(?<![\w.])\d+(?:[.,]\d+)?(?![\w])|(?<=[\u4e00-\u9fff])\d+(?:\.\d+)?")
 _NAME = re.compile(r"(?<=[a-z,;:] )[A-Z][\w-]*[a-z0-9][\w-]*(?: [A-Z][\w-]+)*|\b[A-Z]{1,4}-?\d{2,}\b")
 _HAN_NAME = re.compile(r"[A-Za-z][A-Za-z0-9-]+")
-_NEIGHBOURS = {
-    k: v
-    for k, v in zip(
-        "abcdefghijklmnopqrstuvwxyz",
-        "s v x s r d h j o k l k n m p o a t d y i b e c u x".split(),
-        strict=True,
-    )
-}
+_NEIGHBOURS = dict(zip("abcdefghijklmnopqrstuvwxyz", "svxsrdhjoklknmpoatdyibecux", strict=True))
+"""For each letter one beside it on the keyboard."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +120,8 @@ class Augmenter:
         edits: list[tuple[float, Edit]] = [
             (1.0, lambda t: self._wrap(t, pair.lang)), (1.2, lambda t: self._typos(t, pair.lang)),
             (2.2, lambda t: self._reworded(t, pair.lang)), (1.0, lambda t: self._background(t, pair.lang)),
-            (1.2, lambda t: self._round_before(t, pair)), (0.8, self._case), (0.8, lambda t: self._clauses(t, pair.lang)),
+            (1.2, lambda t: self._round_before(t, pair)), (0.8, self._case),
+            (0.8, lambda t: self._clauses(t, pair.lang)),
             (0.9, lambda t: self._corrected(t, pair, right=True)), (0.5, lambda t: self._acknowledge(t, pair.lang)),
         ]  # fmt: skip
         for _ in range(times):
@@ -214,7 +209,7 @@ class Augmenter:
         return _last(turn, text + self._rng.choice(("?", "??", "!", " ...")))
 
     def _clauses(self, turn: Turn, lang: str) -> Turn | None:
-        """"If X, Y?" and "Y if X?" ask the same."""
+        """ "If X, Y?" and "Y if X?" ask the same."""
         text = turn.message.text
         if lang != "en":
             return None
@@ -238,8 +233,10 @@ class Augmenter:
     def _different(self, turn: Turn, pair: Pair) -> tuple[Turn, str] | None:
         edits: list[tuple[float, str, Edit]] = [
             (1.6, "number", lambda t: self._number(t, pair.lang)), (1.6, "entity", lambda t: self._entity(t, pair)),
-            (3.2, "antonym", lambda t: self._swapped(t, pair.lang)), (1.4, "polarity", lambda t: self._negated(t, pair.lang)),
-            (1.2, "direction", lambda t: self._turned(t, pair.lang)), (0.7, "constraint", lambda t: self._constrained(t, pair.lang)),
+            (3.2, "antonym", lambda t: self._swapped(t, pair.lang)),
+            (1.4, "polarity", lambda t: self._negated(t, pair.lang)),
+            (1.2, "direction", lambda t: self._turned(t, pair.lang)),
+            (0.7, "constraint", lambda t: self._constrained(t, pair.lang)),
             (1.0, "person", lambda t: self._owner(t, pair.lang)), (1.5, "offer", lambda t: self._offer(t, pair)),
             (1.0, "options", lambda t: self._options(t, pair.lang)), (1.0, "related", lambda t: self._related(t, pair)),
             (0.9, "self_corrected", lambda t: self._corrected(t, pair, right=False)),
@@ -368,8 +365,10 @@ class Augmenter:
         if other.family == pair.family or other.a.message.text == turn.message.text:
             return None
         if self._rng.random() < 0.5 or not other.is_family:
-            return None if _is_reply(other.a.message.text, self._tables[pair.lang]) else replace(
-                turn, message=other.a.message
+            return (
+                None
+                if _is_reply(other.a.message.text, self._tables[pair.lang])
+                else replace(turn, message=other.a.message)
             )
         return other.a
 
@@ -387,7 +386,7 @@ class Augmenter:
         return None
 
     def _corrected(self, turn: Turn, pair: Pair, *, right: bool) -> Turn | None:
-        """"Y, no wait, X" says X (``right``: X was said before); "X, no wait, Y" says Y."""
+        """ "Y, no wait, X" says X (``right``: X was said before); "X, no wait, Y" says Y."""
         text = turn.message.text
         tables = self._tables[pair.lang]
         pattern = _NAME if pair.lang == "en" else _HAN_NAME

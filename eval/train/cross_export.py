@@ -101,7 +101,9 @@ def graph_of(weights: dict[str, NDArray[np.generic]], shape: dict[str, Any]) -> 
         "cross_encoder",
         [
             helper.make_tensor_value_info("words", TensorProto.FLOAT, ["pairs", "tokens", width]),
-            *(helper.make_tensor_value_info(n, TensorProto.INT64, ["pairs", "tokens"]) for n in ("markers", "sides", "last")),
+            helper.make_tensor_value_info("markers", TensorProto.INT64, ["pairs", "tokens"]),
+            helper.make_tensor_value_info("sides", TensorProto.INT64, ["pairs", "tokens"]),
+            helper.make_tensor_value_info("last", TensorProto.INT64, ["pairs", "tokens"]),
         ],
         [helper.make_tensor_value_info("logit", TensorProto.FLOAT, ["pairs"])],
         [*graph.initializer, *extra],

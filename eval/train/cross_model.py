@@ -30,7 +30,7 @@ class Shape:
     head: int = 128
 
 
-class _Attention(nn.Module):
+class _Attention(nn.Module):  # type: ignore[misc, unused-ignore]
     def __init__(self, shape: Shape) -> None:
         super().__init__()
         h = shape.hidden
@@ -46,10 +46,10 @@ class _Attention(nn.Module):
         # Spelt out: on short rows of a CPU the fused kernel's backward pass takes several times as long.
         weights = torch.softmax(q @ k.transpose(2, 3) * (h // self.heads) ** -0.5 + mask.to(q.dtype), dim=-1)
         mixed = self.output["dense"]((weights.to(v.dtype) @ v).transpose(1, 2).reshape(batch, length, h))
-        return self.output["LayerNorm"](x + mixed)  # type: ignore[no-any-return]
+        return self.output["LayerNorm"](x + mixed)  # type: ignore[no-any-return, unused-ignore]
 
 
-class _Layer(nn.Module):
+class _Layer(nn.Module):  # type: ignore[misc, unused-ignore]
     def __init__(self, shape: Shape) -> None:
         super().__init__()
         self.attention = _Attention(shape)
@@ -61,10 +61,10 @@ class _Layer(nn.Module):
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
         x = self.attention(x, mask)
         inner = self.output["dense"](functional.gelu(self.intermediate["dense"](x)))
-        return self.output["LayerNorm"](x + inner)  # type: ignore[no-any-return]
+        return self.output["LayerNorm"](x + inner)  # type: ignore[no-any-return, unused-ignore]
 
 
-class CrossModel(nn.Module):
+class CrossModel(nn.Module):  # type: ignore[misc, unused-ignore]
     """``forward`` returns one logit a row; positive: one answer serves both conversations."""
 
     def __init__(self, shape: Shape, words: Tensor, dropout: float = 0.1) -> None:
@@ -89,11 +89,11 @@ class CrossModel(nn.Module):
         """All (batch, length) integers but ``mask``, 1 where there is a token. Returns (batch,) logits."""
         e = self.embeddings
         position = torch.arange(ids.shape[1])
-        x = functional.embedding(ids, self.words) + self.marker_embeddings(markers)  # type: ignore[arg-type]
+        x = functional.embedding(ids, self.words) + self.marker_embeddings(markers)  # type: ignore[arg-type, unused-ignore]
         x = x + e["position_embeddings"](position) + e["token_type_embeddings"](sides)
         x = functional.dropout(e["LayerNorm"](x), self.dropout, self.training)
         bias = (1.0 - mask.float())[:, None, None, :] * -1e4
-        for layer in self.encoder["layer"]:  # type: ignore[union-attr]
+        for layer in self.encoder["layer"]:  # type: ignore[union-attr, unused-ignore]
             x = layer(x, bias)
         x = x.float()
         pooled = []
@@ -103,4 +103,4 @@ class CrossModel(nn.Module):
         u, v = pooled
         features = torch.cat([x[:, 0], u + v, (u - v).abs(), u * v], dim=1)
         features = functional.dropout(features, self.dropout, self.training)
-        return self.head["out"](functional.gelu(self.head["dense"](features.to(x.dtype))))[:, 0].float()  # type: ignore[no-any-return]
+        return self.head["out"](functional.gelu(self.head["dense"](features.to(x.dtype))))[:, 0].float()  # type: ignore[no-any-return, unused-ignore]

@@ -4,8 +4,8 @@ Two models, one a language group: six layers of MiniLM for Latin scripts, six la
 others, each fine-tuned by ``eval.train.cross_encoder`` and shipped as an int8 ONNX graph without its word table. The
 words come from the exports the embedders use anyway (``fingerprint.embedding.prepare``), so a model is 11 MB.
 
-A pair is read in both orders and the logits are averaged: the score is symmetric. It is a plain logit, neither calibrated
-nor comparable between the two models; whoever combines it asks ``route`` which one it came from.
+A pair is read in both orders and the logits are averaged: the score is symmetric. It is a plain logit, neither
+calibrated nor comparable between the two models; whoever combines it asks ``route`` which one it came from.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ class CrossEncoder:
     def score(self, query: Turn, candidate: Turn) -> float:
         """The logit that one answer serves both turns, averaged over both orders; symmetric and deterministic.
 
-        Time is bounded: a pair is cut to about 230 tokens whatever its size. Raises `ArtefactError` and
+        Time is bounded: a pair is cut to about 200 tokens whatever its size. Raises `ArtefactError` and
         `NotPreparedError` where a model cannot be loaded.
         """
         model = self._model(self.route(query, candidate))

@@ -51,13 +51,11 @@ _SENTENCE = re.compile(r"[^.!?。！？；;\n]*(?:[.!?](?=\s|$)|[。！？；;\n
 _WORD = re.compile(r"[^\W\d_\u3400-\u9fff]+(?:['’][^\W\d_\u3400-\u9fff]+)*|\d+(?:[.,:/]\d+)*|[\u3400-\u9fff]|[^\w\s]")
 _HAN = re.compile(r"[\u3400-\u9fff]")
 _NUMBER_WORDS = {
-    w: str(n)
-    for n, w in enumerate(
-        "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen "
-        "seventeen eighteen nineteen twenty".split()
-    )
-}
-_NUMBER_WORDS |= {"first": "1", "second": "2", "third": "3", "fourth": "4", "fifth": "5"}
+    "zero": "0", "one": "1", "two": "2", "three": "3", "four": "4", "five": "5", "six": "6", "seven": "7", "eight": "8",
+    "nine": "9", "ten": "10", "eleven": "11", "twelve": "12", "thirteen": "13", "fourteen": "14", "fifteen": "15",
+    "sixteen": "16", "seventeen": "17", "eighteen": "18", "nineteen": "19", "twenty": "20",
+    "first": "1", "second": "2", "third": "3", "fourth": "4", "fifth": "5",
+}  # fmt: skip
 
 
 def _cut(text: str) -> str:
@@ -228,9 +226,7 @@ class PairReader:
         self._last, self._context = last_tokens, context_tokens
         self._tokens = functools.lru_cache(maxsize=4096)(tokenise)
 
-    def _read(
-        self, sentences: Sequence[Sentence], side: int, other: Side, budget: int
-    ) -> tuple[list[int], list[int]]:
+    def _read(self, sentences: Sequence[Sentence], side: int, other: Side, budget: int) -> tuple[list[int], list[int]]:
         ids: list[int] = []
         markers: list[int] = []
         for sentence in sentences:
@@ -301,9 +297,7 @@ def _occurrence(text: str, offsets: Sequence[tuple[int, int]], other: Side) -> l
     starts: dict[int, int] = {}
     kinds: list[int] = []
     for start, end, word in _words(text):
-        kind = (
-            _IN_LAST if word in other.last_words else _ELSEWHERE if word in other.context_words else _NOWHERE
-        )
+        kind = _IN_LAST if word in other.last_words else _ELSEWHERE if word in other.context_words else _NOWHERE
         for position in range(start, end):
             starts[position] = kind
     lowered = text.lower() if len(text.lower()) == len(text) else text

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from hypothesis import given, settings
@@ -34,7 +34,7 @@ def turn(*texts: str) -> Turn:
     return Turn((), tuple(history), Message("user", texts[-1]))
 
 
-def words(ids: Sequence[int]) -> list[str]:
+def words(ids: Iterable[int]) -> list[str]:
     known = {v: k for k, v in VOCABULARY.items()}
     return [known.get(int(i), "|") for i in ids]
 
