@@ -1,0 +1,202 @@
+"""The ASGI app: four endpoints that are understood, the admin surface, and everything else passed through."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from starlette.applications import Starlette
+from starlette.routing import Mount
+
+from fingerprint.embedding.base import EmbedderError, Embedding, TextEmbedder
+from proxy import admin
+from proxy.admin import Readiness
+from proxy.endpoints import ENDPOINTS
+from proxy.errors import ClientGone, ReplyCut, UpstreamError
+from proxy.metrics import Metrics
+from proxy.settings import Settings
+from proxy.turns import Turns
+from proxy.upstream import Receive, Scope, Send, Upstream, reply_error
+from proxy.versions import VersionWatcher
+
+if TYPE_CHECKING:
+    from store.cache import Cache
+
+__all__ = ["Antiphon", "Opened", "create_app", "open_cache"]
+
+log = logging.getLogger(__name__)
+
+_BY_RAW_PATH: Final = {path.encode(): endpoint for path, endpoint in ENDPOINTS.items()}
+_ADMIN: Final = "/antiphon"
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """An open cache; ``why`` says in a sentence what does not work, empty where everything does."""
+
+    cache: Cache
+    embedder: str
+    why: str = ""
+
+
+OpenCache = Callable[[Settings], Awaitable[Opened]]
+
+
+class Antiphon(Starlette):
+    """The proxy. Turns and pass-through never meet Starlette's middleware: they are answered on bare ASGI."""
+
+    turns: Turns
+    upstream: Upstream
+    metrics: Metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if scope["type"] != "http":
+            if scope["type"] == "websocket":
+                await receive()
+                await send({"type": "websocket.close", "code": 1011, "reason": "websockets are not supported"})
+                return
+            await super().__call__(scope, receive, send)
+            return
+        path: str = scope["path"]
+        if path.startswith(_ADMIN) and (len(path) == len(_ADMIN) or path[len(_ADMIN)] == "/"):
+            await super().__call__(scope, receive, send)
+            return
+        in_flight = self.metrics.in_flight
+        in_flight.inc()
+        try:
+            if scope["method"] == "POST" and (endpoint := _BY_RAW_PATH.get(scope["raw_path"])) is not None:
+                await self.turns.answer(endpoint, scope, receive, send)
+            elif _asks_for_websocket(scope):
+                await reply_error(
+                    send, 501, "websockets are not supported by this proxy", kind="invalid_request_error",
+                    code="websocket_not_supported",
+                )  # fmt: skip
+            else:
+                self.metrics.request("bypass", "other", "path")
+                await self.upstream.pass_through(scope, receive, send, on_error=self._count)
+        except ClientGone:
+            log.debug("the client hung up")
+        except ReplyCut as error:
+            # Returning without an end makes the server close the connection: the client must see that it was cut.
+            log.warning("a reply was cut: %s", error)
+        except Exception:
+            log.exception("a request failed")
+            with contextlib.suppress(Exception):
+                await reply_error(send, 500, "the proxy failed; its log says why", kind="server_error", code="internal")
+        finally:
+            in_flight.dec()
+
+    def _count(self, error: UpstreamError) -> None:
+        self.metrics.upstream_errors.labels(error.kind).inc()
+
+
+def create_app(settings: Settings, *, open_with: OpenCache | None = None) -> Antiphon:
+    """Put the proxy together. ``open_with`` replaces `open_cache`; requests before it is done are only forwarded."""
+    metrics = Metrics()
+    upstream = Upstream(settings.upstream)
+    readiness = Readiness(metrics)
+    versions = VersionWatcher(upstream, settings.upstream, on_error=lambda: metrics.cache_error("version"))
+    turns = Turns(settings, upstream, versions, metrics)
+
+    async def open_up(app: Antiphon) -> None:
+        try:
+            await versions.start()
+            opened = await (open_with or open_cache)(settings)
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:
+            log.exception("the cache could not be opened; everything is forwarded")
+            readiness.degraded(f"the cache could not be opened: {type(error).__name__}")
+            return
+        turns.embedder = opened.embedder
+        app.state.cache = turns.cache = opened.cache
+        if opened.why:
+            readiness.degraded(opened.why)
+        else:
+            readiness.ready()
+
+    @contextlib.asynccontextmanager
+    async def lifespan(app: Starlette) -> AsyncIterator[None]:
+        assert isinstance(app, Antiphon)
+        opening = asyncio.create_task(open_up(app), name="antiphon-open")
+        try:
+            yield
+        finally:
+            readiness.stopping()
+            if not opening.done():
+                opening.cancel()
+            await asyncio.gather(opening, return_exceptions=True)
+            await turns.drain(settings.server.graceful_shutdown_s)
+            cache, app.state.cache, turns.cache = app.state.cache, None, None
+            if cache is not None:
+                await cache.close()
+            await versions.stop()
+            await upstream.aclose()
+
+    app = Antiphon(routes=[Mount(_ADMIN, routes=admin.routes())], lifespan=lifespan)
+    app.turns, app.upstream, app.metrics = turns, upstream, metrics
+    app.state.settings = settings
+    app.state.cache = None
+    app.state.metrics = metrics
+    app.state.readiness = readiness
+    app.state.turns = turns
+    app.state.versions = versions
+    _quiet_server_log()
+    return app
+
+
+async def open_cache(settings: Settings) -> Opened:
+    """Open the store with the embedders and the reuse confidence the project comes with.
+
+    Without a working embedder exact repeats are still served; raises where the store itself cannot be opened.
+    """
+    from fingerprint.embedding.router import load_router
+    from store import confidence as confidences
+    from store.cache import Cache
+
+    why = ""
+    embedder: TextEmbedder
+    try:
+        embedder = await asyncio.to_thread(load_router)
+    except EmbedderError as error:
+        log.exception("no embedder: only exact repeats are served")
+        embedder, why = _NoEmbedder(), f"no embedder, so only exact repeats are served: {error}"
+    confidence = await asyncio.to_thread(confidences.load)
+    policy = confidences.thresholds()
+    chosen = settings.decision
+    answer = policy.answer if chosen.answer is None else chosen.answer
+    verify = min(policy.verify if chosen.verify is None else chosen.verify, answer)
+    policy = replace(policy, answer=answer, verify=verify, max_candidates=chosen.max_candidates)
+    cache = await Cache.open(settings.store, embedder=embedder, confidence=confidence, policy=policy)
+    return Opened(cache, embedder.name, why)
+
+
+class _NoEmbedder:
+    """Reads nothing, so that nothing is found by meaning."""
+
+    name = "none"
+    spaces: dict[str, int] = {}  # noqa: RUF012 - never written to
+
+    def encode(self, texts: Sequence[str]) -> list[Embedding | None]:
+        return [None] * len(texts)
+
+
+def _asks_for_websocket(scope: Scope) -> bool:
+    return any(name == b"upgrade" and value.strip().lower() == b"websocket" for name, value in scope["headers"])
+
+
+def _quiet_server_log() -> None:
+    """The server calls a reply that was cut on purpose an error of the app; we have said why already."""
+    logger = logging.getLogger("uvicorn.error")
+    if not any(isinstance(known, _CutOnPurpose) for known in logger.filters):
+        logger.addFilter(_CutOnPurpose())
+
+
+class _CutOnPurpose(logging.Filter):
+    def filter(self, record: logging.LogRecord) -> bool:
+        return "returned without completing response" not in str(record.msg)

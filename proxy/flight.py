@@ -1,0 +1,180 @@
+"""Single flight: identical turns that arrive while the first of them is being answered share its call to the backend.
+
+The call belongs to nobody's request: it runs in a task of its own, and everyone, the first caller included, only
+listens. Whoever leaves stops listening; when nobody listens any more, the call is cancelled.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from proxy.errors import UpstreamError
+from proxy.headers import RawHeaders
+from store.types import Decision, Hit
+
+__all__ = ["Chunk", "Flight", "Flights", "Head", "Listener"]
+
+_WINDOW_BYTES: Final = 1 << 20  # how far the slowest listener of a reply too large to keep may lag behind
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """The beginning of the backend's reply. ``whole``: the body is gathered and stands in one piece."""
+
+    status: int
+    headers: RawHeaders
+    kind: Literal["stream", "whole", "raw"]
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Bytes of the reply as they came; ``usage``: the event that only callers who asked for it get."""
+
+    data: bytes
+    usage: bool = False
+
+
+class Listener:
+    """One caller's place in a flight."""
+
+    __slots__ = ("_wake", "first", "flight", "gone", "position")
+
+    def __init__(self, flight: Flight, *, first: bool) -> None:
+        self.flight = flight
+        self.first = first
+        self.position = 0
+        self.gone = False
+        self._wake = asyncio.Event()
+
+    def wake(self) -> None:
+        """Something has happened."""
+        self._wake.set()
+
+    def leave(self) -> None:
+        """The client has hung up."""
+        self.gone = True
+        self._wake.set()
+
+    async def news(self) -> None:
+        """Wait until something happens."""
+        await self._wake.wait()
+        self._wake.clear()
+
+
+class Flight:
+    """One call to the backend and those who listen to it."""
+
+    def __init__(self, key: bytes | None) -> None:
+        self.key = key
+        self.listeners: set[Listener] = set()
+        self.open = True  # whether others may still join
+        self.task: asyncio.Task[None] | None = None
+        self.ttl_s: float | None = None  # the shortest anyone asked for
+        # What has happened so far:
+        self.hit: Hit | None = None
+        self.decision: Decision | None = None
+        self.head: Head | None = None
+        self.entry_id: str | None = None
+        self.chunks: list[Chunk] = []
+        self.dropped = 0  # chunks at the front that are no longer kept
+        self.error: UpstreamError | None = None
+        self.landed = False  # the last byte is here
+        self.shareable = False  # whether the finished reply may be given to those who have nothing yet
+        self.reply: dict[str, Any] | None = None  # the whole reply, where it could be put together
+        self._room = asyncio.Event()
+
+    def notify(self) -> None:
+        """Tell every listener that something has happened."""
+        for listener in self.listeners:
+            listener.wake()
+
+    def add(self, data: bytes, *, usage: bool = False) -> None:
+        """Hand on the next bytes."""
+        self.chunks.append(Chunk(data, usage))
+        self.notify()
+
+    def next_chunks(self, listener: Listener) -> list[Chunk]:
+        """Return what the listener has not got yet."""
+        chunks = self.chunks[listener.position - self.dropped :]
+        listener.position += len(chunks)
+        self._room.set()
+        return chunks
+
+    async def drain(self) -> None:
+        """Forget what everybody has got, and wait for the slowest listener. For replies too large to keep."""
+        self.open = False
+        while self.listeners:
+            reached = min(listener.position for listener in self.listeners)
+            del self.chunks[: reached - self.dropped]
+            self.dropped = max(self.dropped, reached)
+            if sum(len(chunk.data) for chunk in self.chunks) <= _WINDOW_BYTES:
+                return
+            self._room.clear()
+            await self._room.wait()
+
+    def drop(self, listener: Listener) -> None:
+        """Forget a listener; the call is cancelled when it was the last one and there is still something to come."""
+        self.listeners.discard(listener)
+        self._room.set()
+        if not self.listeners and not self.landed and self.task is not None:
+            self.open = False
+            self.task.cancel()
+
+
+class Flights:
+    """All flights under way."""
+
+    def __init__(self) -> None:
+        self._by_key: dict[bytes, Flight] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def find(self, key: bytes) -> Flight | None:
+        """Return the flight for this key that can still be joined."""
+        flight = self._by_key.get(key)
+        return flight if flight is not None and flight.open else None
+
+    def join(self, flight: Flight, *, ttl_s: float | None = None) -> Listener:
+        """Listen to a flight; ``ttl_s`` can only shorten the life of what it brings."""
+        return self._join(flight, ttl_s, first=False)
+
+    def _join(self, flight: Flight, ttl_s: float | None, *, first: bool) -> Listener:
+        listener = Listener(flight, first=first)
+        flight.listeners.add(listener)
+        if ttl_s is not None:
+            flight.ttl_s = ttl_s if flight.ttl_s is None else min(flight.ttl_s, ttl_s)
+        return listener
+
+    def launch(
+        self, key: bytes | None, work: Callable[[Flight], Coroutine[Any, Any, None]], *, ttl_s: float | None = None
+    ) -> Listener:
+        """Start a flight; ``key`` is ``None`` for one that nobody else may join. Returns the first caller's place."""
+        flight = Flight(key)
+        listener = self._join(flight, ttl_s, first=True)
+        if key is not None:
+            self._by_key[key] = flight
+        flight.task = task = asyncio.create_task(work(flight), name="antiphon-flight")
+        self._tasks.add(task)
+
+        def finished(task: asyncio.Task[None]) -> None:
+            self._tasks.discard(task)
+            if key is not None and self._by_key.get(key) is flight:
+                del self._by_key[key]
+            flight.open = False
+            if not task.cancelled():
+                task.exception()  # taken note of by the work itself
+            flight.notify()
+
+        task.add_done_callback(finished)
+        return listener
+
+    async def drain(self, patience_s: float) -> None:
+        """Wait until all flights have ended, then cancel the rest."""
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=patience_s)
+        for task in list(self._tasks):
+            task.cancel()
+        if self._tasks:
+            await asyncio.gather(*self._tasks, return_exceptions=True)

@@ -1,0 +1,343 @@
+"""What is to be done with a request, read off the request alone: no look-up, no I/O.
+
+A `Plan` depends only on the body, the headers that matter and the settings, so the plans of recent requests are kept:
+a request that is repeated byte for byte is neither parsed nor keyed a second time.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections import OrderedDict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import Any, Final
+
+import msgspec
+
+from fingerprint import keys
+from fingerprint.conversation import Turn
+from fingerprint.errors import NotUnderstood
+from proxy import cache_control
+from proxy.cache_control import Directives
+from proxy.endpoints import Endpoint, Json
+from proxy.headers import RawHeaders, values_of
+from proxy.settings import Settings
+from proxy.versions import Version
+from store.types import IdentityParts, Query
+
+try:
+    from fingerprint.signals import Signals, signals_of
+except ImportError:  # TEMPORARY until fingerprint.signals is there
+
+    @dataclass(frozen=True)
+    class Signals:  # type: ignore[no-redef]
+        correction: bool = False
+        time_sensitive: bool = False
+        creative: bool = False
+        personal: bool = False
+        smalltalk: bool = False
+
+    def signals_of(turn: Turn) -> Signals:  # type: ignore[misc]
+        return Signals()
+
+
+__all__ = ["Plan", "Planner"]
+
+log = logging.getLogger(__name__)
+
+_DECODE: Final = msgspec.json.Decoder().decode
+_MSGPACK: Final = msgspec.msgpack.Encoder().encode
+
+# Whatever may identify who asks. A hit never reaches the backend, so each of these parts the cache.
+_CREDENTIALS: Final = frozenset(
+    {
+        b"authorization", b"x-api-key", b"api-key", b"x-goog-api-key", b"x-auth-token", b"cookie",
+        b"ocp-apim-subscription-key", b"openai-organization", b"openai-project",
+    }
+)  # fmt: skip
+# Headers that change what the backend answers.
+_CHANGING: Final = frozenset({b"anthropic-version", b"anthropic-beta", b"openai-beta"})
+_ASKING: Final = frozenset(
+    {
+        b"cache-control", b"pragma", b"x-antiphon-session", b"x-antiphon-tenant", b"x-antiphon-knowledge-version",
+        b"x-antiphon-ttl",
+    }
+)  # fmt: skip
+_RELEVANT: Final = _CREDENTIALS | _CHANGING | _ASKING
+
+_KEPT_BODY: Final = 64 * 1024  # bytes; larger bodies are read afresh each time
+_KEPT_BYTES: Final = 16 * 1024 * 1024  # of all bodies whose plans are kept
+_KEPT_PLANS: Final = 4096
+_OPENING: Final = re.compile(rb"\s*\{\s*")
+
+
+@dataclass(slots=True)
+class Plan:
+    """One request, understood. ``bypass`` says why it is neither looked up nor stored; ``None`` where it may be."""
+
+    endpoint: Endpoint
+    directives: Directives
+    bypass: str | None = None
+    understood: bool = False  # False: forwarded byte for byte
+    body: Json = field(default_factory=dict)
+    stream: bool = False
+    include_usage: bool = False
+    correction: bool = False
+    turn: Turn | None = None
+    partition: bytes = b""
+    salt: str | None = None  # sent to the backend as ``cache_salt``
+    knowledge_version: str = ""
+    session: str | None = None
+    semantic: bool = False
+    ttl_s: float | None = None
+    extra_identity: Json = field(default_factory=dict)
+    _query: Query | None = None
+    _made_for: tuple[Version, str] | None = None
+
+    def query(self, version: Version, embedder: str, volatile: tuple[re.Pattern[str], ...] = ()) -> Query:
+        """Return the turn as the store sees it while the backend is at ``version``. Raises `NotUnderstood`."""
+        made_for = (version, embedder)
+        if self._query is None or self._made_for != made_for:
+            self._query = self._make(version, embedder, volatile)
+            self._made_for = made_for
+        return self._query
+
+    def _make(self, version: Version, embedder: str, volatile: tuple[re.Pattern[str], ...]) -> Query:
+        assert self.turn is not None
+        parts = keys.identity_parts(
+            self.endpoint.name,
+            self.body | self.extra_identity,
+            self.turn,
+            weights_version=version.weights,
+            tokenizer=version.tokenizer,
+            knowledge_version=self.knowledge_version,
+            embedder=embedder,
+            volatile_patterns=volatile,
+        )
+        identity = keys.identity_key(parts)
+        history = self.turn.history
+        return Query(
+            turn=self.turn,
+            partition=self.partition,
+            identity=identity,
+            parts=_store_parts(parts),
+            exact_key=keys.exact_key(self.partition, identity, self.turn),
+            place_key=keys.place_key(self.partition, identity, history) if history else None,
+            session=self.session,
+            max_age_s=None if self.directives.max_age_s is None else float(self.directives.max_age_s),
+            semantic=self.semantic,
+            ttl_s=self.ttl_s,
+        )
+
+    def forward_body(self, raw: bytes, *, salted: bool, with_usage: bool) -> bytes:
+        """Return what goes to the backend: ``raw`` but for ``cache_salt`` and the request for a usage event.
+
+        Members are written in right behind the opening brace; every other byte stays what it was.
+        """
+        added: list[bytes] = []
+        if salted and self.salt is not None:
+            added.append(b'"cache_salt":"%s"' % self.salt.encode())
+        if with_usage:
+            options = self.body.get("stream_options")
+            if options is None and "stream_options" not in self.body:
+                added.append(b'"stream_options":{"include_usage":true}')
+            else:
+                raw = _with_usage_asked(raw, options)
+        opening = _OPENING.match(raw)
+        if not added or opening is None:
+            return raw
+        comma = b"" if raw[opening.end() : opening.end() + 1] == b"}" else b","
+        return raw[: opening.end()] + b",".join(added) + comma + raw[opening.end() :]
+
+
+class Planner:
+    """Makes plans, and keeps those of recent requests."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._kept: OrderedDict[bytes, tuple[Plan, int]] = OrderedDict()
+        self._bytes = 0
+
+    def plan(self, endpoint: Endpoint, headers: RawHeaders, query_string: bytes, body: bytes, peer: str | None) -> Plan:
+        """Return the plan for one request; never raises for anything a client may send."""
+        relevant = [pair for pair in headers if pair[0] in _RELEVANT]
+        if len(body) > _KEPT_BODY:
+            return self._make(endpoint, relevant, query_string, body, peer)
+        # The first part ends by itself (MessagePack), so the digest is over an injective encoding.
+        key = blake2b(_MSGPACK((endpoint.name, query_string, relevant, peer)) + body, digest_size=32).digest()
+        kept = self._kept.get(key)
+        if kept is not None:
+            self._kept.move_to_end(key)
+            return kept[0]
+        plan = self._make(endpoint, relevant, query_string, body, peer)
+        self._kept[key] = (plan, len(body))
+        self._bytes += len(body)
+        while self._bytes > _KEPT_BYTES or len(self._kept) > _KEPT_PLANS:
+            _, (_, size) = self._kept.popitem(last=False)
+            self._bytes -= size
+        return plan
+
+    def partitions(self, headers: RawHeaders, peer: str | None, user: str | None = None) -> tuple[bytes, ...]:
+        """Return every partition in which an answer given to this caller may have been stored."""
+        scope = self._scope(headers, peer)
+        session = _first(headers, b"x-antiphon-session")
+        narrowed = [keys.Scope(**scope, session=session)] if session is not None else []
+        if user is not None:
+            narrowed.append(keys.Scope(**scope, user=user))
+        return tuple(dict.fromkeys(map(keys.partition_key, [keys.Scope(**scope), *narrowed])))
+
+    def _make(self, endpoint: Endpoint, headers: RawHeaders, query_string: bytes, raw: bytes, peer: str | None) -> Plan:
+        directives = cache_control.parse(values_of(headers, b"cache-control"), _first(headers, b"pragma"))
+        plan = Plan(endpoint, directives)
+        try:
+            self._read(plan, headers, query_string, raw, peer)
+        except NotUnderstood as error:
+            return Plan(endpoint, directives, bypass=f"not-understood: {error.reason}")
+        except Exception:
+            # A request that trips the cache is still a request.
+            log.exception("a request could not be read; it is passed through")
+            return Plan(endpoint, directives, bypass="not-understood")
+        return plan
+
+    def _read(self, plan: Plan, headers: RawHeaders, query_string: bytes, raw: bytes, peer: str | None) -> None:
+        endpoint = plan.endpoint
+        body = _json_object(raw)
+        plan.body = body
+        for name in ("stream", "model", "user"):
+            _check(body, name)
+        plan.stream = body.get("stream") is True
+        options = body.get("stream_options")
+        if options is not None and (type(options) is not dict or not options.keys() <= {"include_usage"}):
+            raise NotUnderstood("stream_options")
+        plan.include_usage = plan.stream and bool(options and options.get("include_usage"))
+        plan.turn = turn = endpoint.read(body)
+        plan.extra_identity = {
+            f"http:{name.decode()}": [v.decode("latin-1") for n, v in headers if n == name]
+            for name in {n for n, _ in headers if n in _CHANGING}
+        } | ({"http:query": query_string.decode("latin-1")} if query_string else {})
+        if any(name.startswith("http:") for name in body):
+            raise NotUnderstood("a field is named http:")
+
+        scope = self._scope(headers, peer)
+        base = keys.partition_key(keys.Scope(**scope))
+        plan.partition = base
+        plan.knowledge_version = scope["knowledge_version"] or ""
+        if self._settings.kv.cache_salt and endpoint.salted and "cache_salt" not in body and "extra_key" not in body:
+            plan.salt = blake2b(base, digest_size=16, person=b"antiphon.salt").hexdigest()
+        plan.understood = True
+
+        session = _first(headers, b"x-antiphon-session")
+        if session is not None:
+            plan.session = keys.digest("sess", session.encode("latin-1")).hex()
+        ttl = cache_control.ttl_seconds(_first(headers, b"x-antiphon-ttl"))
+        if ttl is not None:
+            plan.ttl_s = min(ttl, self._settings.store.default_ttl_s)
+        plan.semantic = self._settings.decision.enabled and not endpoint.exact_only(body, turn)
+        plan.bypass = endpoint.bypass(body) or self._admission(plan, scope, session)
+
+    def _admission(self, plan: Plan, scope: dict[str, str | None], session: str | None) -> str | None:
+        """Narrow who shares, forbid what must not be reused; return the reason for a bypass."""
+        admission, share = self._settings.admission, self._settings.sharing.share
+        body = plan.body
+        if not admission.tools and (body.get("tools") or body.get("functions")):
+            return "tools"
+        asked = _as_asked(plan.turn)
+        signals = signals_of(asked) if asked is not None else Signals()
+        user = body.get("user") if plan.endpoint.name != "messages" else _anthropic_user(body)
+        if signals.correction:
+            plan.correction = asked is plan.turn
+            return "correction"
+        if signals.time_sensitive:
+            if admission.time_sensitive == "never":
+                return "time-sensitive"
+            plan.semantic = False
+            plan.ttl_s = min(plan.ttl_s or admission.time_sensitive_ttl_s, admission.time_sensitive_ttl_s)
+        if signals.creative and not admission.creative:
+            return "creative"
+        if signals.smalltalk and not admission.smalltalk:
+            return "smalltalk"
+        if signals.personal or share in ("session", "user"):
+            if share != "session" and user:
+                plan.partition = keys.partition_key(keys.Scope(**scope, user=user))
+            elif share != "user" and session is not None:
+                plan.partition = keys.partition_key(keys.Scope(**scope, session=session))
+            else:
+                return "personal" if signals.personal else f"no-{share}"
+        return None
+
+    def _scope(self, headers: RawHeaders, peer: str | None) -> dict[str, Any]:
+        """Who asks, as the parts of a scope that hold for all turns of this caller."""
+        sharing = self._settings.sharing
+        bearer = _bearer(_first(headers, b"authorization"))
+        tenant = _first(headers, b"x-antiphon-tenant")
+        if tenant is not None and not sharing.trusts(peer, bearer):
+            tenant = None
+        credential: str | None = None
+        if sharing.share != "tenant" or tenant is None:
+            shown = [(n.decode("latin-1"), v.decode("latin-1")) for n, v in headers if n in _CREDENTIALS]
+            credential = msgspec.json.encode(sorted(shown)).decode() if shown else None
+        return {
+            "credential": credential,
+            "tenant": tenant,
+            "knowledge_version": _first(headers, b"x-antiphon-knowledge-version"),
+        }
+
+
+def _json_object(raw: bytes) -> Json:
+    try:
+        body = _DECODE(raw)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        raise NotUnderstood("the body is not JSON") from None
+    if type(body) is not dict:
+        raise NotUnderstood("the body is not an object")
+    return body
+
+
+def _check(body: Json, name: str) -> None:
+    """Refuse a field of a type that a backend may read in a way of its own."""
+    value = body.get(name)
+    if value is not None and type(value) is not (bool if name == "stream" else str):
+        raise NotUnderstood(f"{name} has another type than expected")
+
+
+def _as_asked(turn: Turn | None) -> Turn | None:
+    """Return the turn up to the last user message: what an agent's later rounds are still about."""
+    if turn is None or turn.message.role == "user":
+        return turn
+    for index in range(len(turn.history) - 1, -1, -1):
+        if turn.history[index].role == "user":
+            return Turn(turn.system, turn.history[:index], turn.history[index])
+    return None
+
+
+def _anthropic_user(body: Json) -> str | None:
+    metadata = body.get("metadata")
+    user = metadata.get("user_id") if isinstance(metadata, dict) else None
+    return user if isinstance(user, str) else None
+
+
+def _first(headers: Iterable[tuple[bytes, bytes]], wanted: bytes) -> str | None:
+    for name, value in headers:
+        if name == wanted:
+            return value.decode("latin-1")
+    return None
+
+
+def _bearer(authorization: str | None) -> str | None:
+    scheme, _, token = (authorization or "").partition(" ")
+    return token.strip() if scheme.lower() == "bearer" and token.strip() else None
+
+
+def _with_usage_asked(raw: bytes, options: object) -> bytes:
+    """Set ``include_usage`` where the client sent other ``stream_options``; unchanged where it cannot be found."""
+    found = list(re.finditer(rb'"stream_options"\s*:\s*(null|\{[^{}"]*(?:"include_usage"[^{}"]*)?\})', raw))
+    if len(found) != 1 or (options is not None and type(options) is not dict):
+        return raw
+    start, end = found[0].span(1)
+    return raw[:start] + b'{"include_usage":true}' + raw[end:]
+
+
+def _store_parts(parts: keys.IdentityParts) -> IdentityParts:
+    return IdentityParts(**{name: getattr(parts, name) for name in IdentityParts.__dataclass_fields__})

@@ -1,0 +1,293 @@
+"""The backend: one pooled HTTP/1.1 client, and the pass-through of everything the cache has no part in.
+
+Requests and replies travel as raw bytes: the target exactly as it came, bodies never decoded and never gathered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, MutableMapping
+from typing import Any, Final
+from urllib.parse import unquote, urlsplit
+
+import httpx
+
+from proxy.errors import (
+    ClientGone,
+    ReplyCut,
+    UpstreamBroken,
+    UpstreamError,
+    UpstreamTimeout,
+    UpstreamUnreachable,
+    error_body,
+)
+from proxy.headers import RawHeaders, date_now, forwarded, returned
+from proxy.settings import UpstreamSettings
+
+__all__ = ["Receive", "Reply", "Scope", "Send", "Upstream", "client_gone", "reply_error", "while_connected"]
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+
+log = logging.getLogger(__name__)
+
+# RFC 9110 §9.2.2: may be sent again after a connection that broke before any reply.
+_IDEMPOTENT: Final = frozenset({"GET", "HEAD", "OPTIONS", "PUT", "DELETE", "TRACE"})
+
+
+class Reply:
+    """A reply whose head has arrived. Iterating gives the raw body as it comes; close it in any case."""
+
+    __slots__ = ("_stream", "headers", "status")
+
+    def __init__(self, response: httpx.Response) -> None:
+        self.status = response.status_code
+        self.headers = returned(response.headers.raw)
+        stream = response.stream
+        assert isinstance(stream, httpx.AsyncByteStream)
+        self._stream = stream
+
+    def header(self, wanted: bytes) -> bytes:
+        """Return the value of the first line of a field, empty where there is none."""
+        return next((value for name, value in self.headers if name == wanted), b"")
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        """Yield the body in the pieces it arrives in. Raises `UpstreamTimeout` and `UpstreamBroken`."""
+        try:
+            async for chunk in self._stream:
+                yield chunk
+        except httpx.TimeoutException as error:
+            raise UpstreamTimeout("the backend stopped sending") from error
+        except httpx.HTTPError as error:
+            raise UpstreamBroken("the backend broke off its reply") from error
+
+    async def aclose(self) -> None:
+        """Give the connection back, or close it where the reply was not read to its end: the backend then aborts."""
+        with contextlib.suppress(httpx.HTTPError):
+            await self._stream.aclose()
+
+
+class Upstream:
+    """The client to the backend. Never uses proxies, cookies, redirects or credentials from the environment."""
+
+    def __init__(self, settings: UpstreamSettings) -> None:
+        parts = urlsplit(settings.url)
+        host = parts.netloc.rpartition("@")[2]
+        self._base = httpx.URL(f"{parts.scheme}://{host}")
+        self._prefix = parts.path.encode("ascii", "ignore")
+        self._transport = httpx.AsyncHTTPTransport(
+            verify=settings.verify_tls,
+            trust_env=False,
+            http2=False,
+            limits=httpx.Limits(
+                max_connections=settings.max_connections,
+                max_keepalive_connections=settings.max_connections,
+                keepalive_expiry=settings.keep_alive_s,
+            ),
+        )
+        self._timeout = {
+            "connect": settings.connect_timeout_s,
+            "read": settings.read_timeout_s,
+            "write": settings.read_timeout_s,
+            "pool": settings.pool_timeout_s,
+        }
+
+    async def aclose(self) -> None:
+        """Close all connections."""
+        await self._transport.aclose()
+
+    def target(self, raw_path: bytes, query: bytes = b"") -> bytes | None:
+        """Return the request target at the backend; ``None`` where the path would leave the backend's prefix."""
+        if self._prefix and ".." in unquote(raw_path.decode("ascii")).replace("\\", "/").split("/"):
+            return None
+        path = self._prefix + raw_path
+        return path + b"?" + query if query else path
+
+    async def open(
+        self,
+        method: str,
+        target: bytes,
+        headers: RawHeaders,
+        body: bytes | AsyncIterator[bytes] = b"",
+        *,
+        repeatable: bool = False,
+        timeout_s: float | None = None,
+    ) -> Reply:
+        """Send a request and wait for the head of its reply.
+
+        A connection kept from an earlier request may have been closed by the backend in this very moment; where no
+        byte of a reply came and the request may be sent twice (``repeatable``, or an idempotent method) with its body
+        at hand, it is sent once more over a new connection. Raises `UpstreamError`.
+        """
+        may_repeat = isinstance(body, bytes) and (repeatable or method in _IDEMPOTENT)
+        timeout = self._timeout if timeout_s is None else dict.fromkeys(self._timeout, timeout_s)
+        while True:
+            connected = False
+
+            async def trace(event: str, _info: Any) -> None:
+                nonlocal connected
+                connected = connected or event == "connection.connect_tcp.started"
+
+            request = httpx.Request(
+                method,
+                self._base,
+                headers=headers,
+                content=body,
+                extensions={"timeout": timeout, "target": target, "trace": trace},
+            )
+            try:
+                return Reply(await self._transport.handle_async_request(request))
+            except httpx.ConnectTimeout as error:
+                raise UpstreamTimeout("no connection to the backend in time") from error
+            except httpx.PoolTimeout as error:
+                raise UpstreamTimeout("all connections to the backend are in use") from error
+            except httpx.TimeoutException as error:
+                raise UpstreamTimeout("the backend did not answer in time") from error
+            except httpx.ConnectError as error:
+                raise UpstreamUnreachable("the backend cannot be reached") from error
+            except httpx.HTTPError as error:
+                if may_repeat and not connected and not isinstance(error, httpx.LocalProtocolError):
+                    may_repeat = False
+                    continue
+                raise UpstreamBroken("the backend closed the connection without a complete reply") from error
+
+    async def pass_through(
+        self,
+        scope: Scope,
+        receive: Receive,
+        send: Send,
+        *,
+        read: bytes = b"",
+        complete: bool = False,
+        extra: RawHeaders | None = None,
+        repeatable: bool = False,
+        on_error: Callable[[UpstreamError], None] | None = None,
+        anthropic: bool = False,
+    ) -> None:
+        """Forward one request as it is and its reply as it comes; stop at once when the client hangs up.
+
+        ``read`` is what has been read of the body already, all of it where ``complete``; ``extra`` is added to the
+        reply's headers. Raises `ReplyCut` where the backend breaks off, `ClientGone` where the client does.
+        """
+        target = self.target(scope["raw_path"], scope["query_string"])
+        if target is None:
+            await reply_error(send, 400, "the path leaves the backend's prefix", kind="invalid_request_error")
+            return
+        headers = forwarded(scope["headers"])
+        body_read = asyncio.Event()
+        body: bytes | AsyncIterator[bytes]
+        if complete or not _has_body(scope["headers"]):
+            body = read
+            body_read.set()
+        else:
+            body = _rest_of_body(read, receive, body_read)
+
+        async def forward() -> None:
+            try:
+                reply = await self.open(scope["method"], target, headers, body, repeatable=repeatable)
+            except UpstreamError as error:
+                if on_error is not None:
+                    on_error(error)
+                await reply_error(
+                    send, error.status, str(error), kind="upstream_error", code=error.code, extra=extra,
+                    anthropic=anthropic,
+                )  # fmt: skip
+                return
+            try:
+                start = {
+                    "type": "http.response.start",
+                    "status": reply.status,
+                    "headers": reply.headers + (extra or []),
+                }
+                await send(start)
+                async for chunk in reply:
+                    await send({"type": "http.response.body", "body": chunk, "more_body": True})
+            except UpstreamError as error:
+                if on_error is not None:
+                    on_error(error)
+                raise ReplyCut(str(error)) from error
+            finally:
+                await reply.aclose()
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+        await while_connected(receive, forward(), after=body_read)
+
+
+async def client_gone(receive: Receive) -> None:
+    """Return when the client has closed its connection. Only after its whole request has been received."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+async def while_connected(
+    receive: Receive, work: Coroutine[Any, Any, None], *, after: asyncio.Event | None = None
+) -> None:
+    """Run ``work``, but cancel it as soon as the client hangs up, then raise `ClientGone`.
+
+    ``after`` is set once the request has been received completely: before that, ``work`` itself reads from the client.
+    """
+
+    async def watch() -> None:
+        if after is not None and not after.is_set():
+            await after.wait()
+        await client_gone(receive)
+
+    working = asyncio.ensure_future(work)
+    watching = asyncio.ensure_future(watch())
+    try:
+        await asyncio.wait({working, watching}, return_when=asyncio.FIRST_COMPLETED)
+        if not working.done():
+            raise ClientGone
+        working.result()
+    finally:
+        for task in (working, watching):
+            if not task.done():
+                task.cancel()
+        await asyncio.gather(working, watching, return_exceptions=True)
+
+
+async def reply_error(
+    send: Send,
+    status: int,
+    message: str,
+    *,
+    kind: str,
+    code: str | None = None,
+    extra: RawHeaders | None = None,
+    anthropic: bool = False,
+) -> None:
+    """Send a complete error reply of the proxy's own."""
+    body = error_body(message, kind=kind, code=code, anthropic=anthropic)
+    headers = [
+        (b"content-type", b"application/json"),
+        (b"content-length", b"%d" % len(body)),
+        (b"date", date_now()),
+        *(extra or []),
+    ]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body, "more_body": False})
+
+
+def _has_body(headers: RawHeaders) -> bool:
+    for name, value in headers:
+        if name == b"transfer-encoding" or (name == b"content-length" and value.strip() != b"0"):
+            return True
+    return False
+
+
+async def _rest_of_body(read: bytes, receive: Receive, done: asyncio.Event) -> AsyncIterator[bytes]:
+    if read:
+        yield read
+    more = True
+    while more:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ClientGone
+        more = message.get("more_body", False)
+        if not more:
+            done.set()
+        if body := message.get("body", b""):
+            yield body
