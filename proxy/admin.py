@@ -359,8 +359,8 @@ async def _entries(request: Request) -> Response:
     if not limit_text.isascii() or not limit_text.isdecimal() or not 1 <= int(limit_text[:9]) <= _PAGE_MOST:
         raise AdminError(400, f"limit must be a number from 1 to {_PAGE_MOST}.", code="invalid_value", param="limit")
     limit = int(limit_text)
-    page = await page_of_entries(_cache(request), limit=limit, after=after, where=_where(parameters))
-    return JSONResponse(page)
+    where = _where(parameters)
+    return JSONResponse(await page_of_entries(_cache(request), limit=limit, after=after, where=where))
 
 
 async def page_of_entries(cache: Cache, *, limit: int, after: str | None, where: Mapping[str, str]) -> dict[str, Any]:
@@ -448,7 +448,8 @@ async def _purge(request: Request) -> Response:
     if entry_id is None and (not isinstance(where, dict) or not where):
         message = "where must be an object with at least one dimension: " + ", ".join(DIMENSIONS) + "."
         raise AdminError(400, message, code="invalid_value", param="where")
-    purged = await purge_entries(_cache(request), entry=entry_id, where=_where(where), dry_run=dry_run)
+    checked = _where(where)
+    purged = await purge_entries(_cache(request), entry=entry_id, where=checked, dry_run=dry_run)
     return JSONResponse({"purged": purged, "dry_run": dry_run})
 
 
