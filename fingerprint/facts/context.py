@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from rapidfuzz import fuzz
 
 from fingerprint.conversation import Turn
@@ -19,37 +21,81 @@ def context_relations(a: Turn, b: Turn, one: Side, two: Side) -> list[Relation]:
         return [Relation("context", "equal", "The same was said before.")]
     if any(m.opaque for m in (*a.history, *b.history)):
         return [Relation("context", "conflict", "Something other than text was part of one of the conversations.")]
-    for mine, theirs in _aligned(one, two):
-        for relation in message_relations(comparison_of(one, two, mine, theirs)):
-            if relation.kind == "conflict":
+    for pair in _aligned(one, two):
+        for relation in message_relations(comparison_of(one, two, pair.mine, pair.theirs)):
+            if relation.kind == "conflict" and _relied_on(relation.name, pair, one, two):
                 return [Relation("context", "conflict", f"What was said before differs: {relation.sentence}")]
-    if one.last.elliptic and two.last.elliptic and fuzz.ratio(one.last.folded, two.last.folded) >= 90 and not _offer_same(one, two):
-        return [Relation("context", "conflict", "A short reply answers another message.")]
+    if one.last.elliptic and two.last.elliptic and not _same_ground(one, two):
+        return [Relation("context", "conflict", "The turn leans on what was said before, and that was something else.")]
     return [Relation("context", "compatible", "What was said before differs in words only, or in what the turn does not rely on.")]
 
 
-def _offer_same(a: Side, b: Side) -> bool:
-    if a.offer is None or b.offer is None:
-        return a.offer is b.offer
-    return fuzz.token_set_ratio(a.offer.folded, b.offer.folded) >= 50
+def _same_ground(a: Side, b: Side) -> bool:
+    """Whether two turns that cannot stand alone can lean on the same words. A short yes or no needs the same offer;
+    a follow-up needs some message in common. Freely worded last messages are left to the learned confidence."""
+    if not a.history or not b.history or fuzz.ratio(a.last.folded, b.last.folded) < 85:
+        return True
+    if (a.last.affirms or a.last.declines) and a.offer is not None and b.offer is not None:
+        return _alike(a.offer, b.offer)
+    return any(role == other and _alike(mine, theirs) for role, mine in a.history for other, theirs in b.history)
 
 
-def _aligned(a: Side, b: Side) -> list[tuple[Facts, Facts]]:
+def _alike(a: Facts, b: Facts) -> bool:
+    return fuzz.token_set_ratio(a.folded[:2000], b.folded[:2000]) >= 55
+
+
+# Facts of an exchange before the last one that later turns seldom rely on: another name, date or version in passing.
+_PASSING = frozenset({"entities", "dates", "versions", "options", "question", "quoted_text", "symbols", "format"})
+_AMOUNTS = frozenset({"how_much", "how_many"})
+
+
+@dataclass(frozen=True, slots=True)
+class _Pair:
+    """Two earlier messages that say nearly the same; ``back``: how many messages before the last one, 1 the nearest."""
+
+    mine: Facts
+    theirs: Facts
+    back: int
+    exchange: frozenset[str]  # content words of the exchange the messages belong to, both conversations
+
+
+def _relied_on(name: str, pair: _Pair, one: Side, two: Side) -> bool:
+    """Whether a difference in an earlier message bears on the answer. The exchange before the last message always does;
+    of older ones what changes the question (negation, scope, direction, a text handed over), and numbers where the
+    exchange shares a word with the last message or the last exchange, or where an amount is asked for."""
+    if pair.back <= 2:
+        return True
+    if name in _PASSING:
+        return False
+    if name != "numbers":
+        return True
+    if one.last.question in _AMOUNTS or two.last.question in _AMOUNTS:
+        return True
+    recent = {stem for side in (one, two) for _, facts in side.history[-2:] for stem in facts.content}
+    return bool(pair.exchange & (one.last.content | two.last.content | recent))
+
+
+def _exchange(side: Side, at: int) -> frozenset[str]:
+    start = at if side.history[at][0] == "user" else max(0, at - 1)
+    return frozenset(stem for _, facts in side.history[start : start + 2] for stem in facts.content)
+
+
+def _aligned(a: Side, b: Side) -> list[_Pair]:
     """Pairs of earlier messages of one role that say nearly the same and are not identical."""
-    theirs = list(b.history)
     identical = {facts.folded for _, facts in a.history} & {facts.folded for _, facts in b.history}
-    pairs: list[tuple[Facts, Facts]] = []
-    for role, mine in a.history:
+    pairs: list[_Pair] = []
+    for at, (role, mine) in enumerate(a.history):
         if mine.folded in identical:
             continue
         scored = [
-            (fuzz.ratio(mine.folded[:2000], other.folded[:2000]), position)
-            for position, (their_role, other) in enumerate(theirs)
-            if their_role == role and other.folded not in identical
+            (fuzz.ratio(mine.folded[:2000], theirs.folded[:2000]), position)
+            for position, (their_role, theirs) in enumerate(b.history)
+            if their_role == role and theirs.folded not in identical
         ]
         if not scored:
             continue
         best, position = max(scored)
         if best >= 60:
-            pairs.append((mine, theirs[position][1]))
+            back = min(len(a.history) - at, len(b.history) - position)
+            pairs.append(_Pair(mine, b.history[position][1], back, _exchange(a, at) | _exchange(b, position)))
     return pairs

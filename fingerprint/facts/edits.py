@@ -89,7 +89,11 @@ def _tokens(sentences: Iterable[Sentence]) -> list[Token]:
 
 
 def edits_between(a: Facts, b: Facts) -> tuple[Edits, tuple[Sentence, ...], tuple[Sentence, ...]]:
-    """The smallest edits between what the two messages ask, and the sentences they were taken from."""
+    """The smallest edits between two messages, and the sentences they were taken from: the whole messages where these
+    are nearly the same, else what they ask, else the two sentences that are most alike."""
+    whole = edits_of(_tokens(a.sentences), _tokens(b.sentences)) if len(a.sentences) == len(b.sentences) else _NONE
+    if whole.small:
+        return whole, a.sentences, b.sentences
     best = (edits_of(_tokens(a.focus), _tokens(b.focus)), a.focus, b.focus)
     if len(a.focus) > 1 or len(b.focus) > 1:
         for mine in a.focus[-4:]:

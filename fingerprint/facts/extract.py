@@ -24,6 +24,8 @@ _TOKEN = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]{1,3})?|\d+(?:[.,:]\d+)*|[\U0001
 _HAN = re.compile(r"[\u4e00-\u9fff\u3400-\u4dbf]+")
 _OTHER_CJK = re.compile(r"[\u3040-\u30ff\uac00-\ud7af]")
 _SENTENCE = re.compile(r"[^.!?。！？\n;；]+(?:\.(?=\S)[^.!?。！？\n;；]*)*[.!?。！？\n;；]*")
+_WORD = re.compile(r"\S+")
+_PIECE = re.compile(r"\d+(?:\.\d+)?|[A-Za-z]+|[^\W\d]")
 _LATIN = re.compile(r"[A-Za-z\u00c0-\u024f]")
 
 
@@ -170,8 +172,9 @@ def is_slip(one: str, other: str, *, names: bool = False) -> bool:
     ):
         return False
     longest = max(len(one), len(other))
-    if names:
-        return longest >= 6 and one[-1] == other[-1] and DamerauLevenshtein.distance(one, other, score_cutoff=1) <= 1
+    if names:  # one letter missing, doubled or two in the wrong order; another letter is another name
+        apart = len(one) != len(other) or sorted(one) == sorted(other)
+        return apart and longest >= 6 and one[-1] == other[-1] and DamerauLevenshtein.distance(one, other, score_cutoff=1) <= 1
     allowed = 1 if longest < 8 else 2
     return DamerauLevenshtein.distance(one, other, score_cutoff=allowed) <= allowed
 
@@ -271,18 +274,31 @@ def _first_kind(patterns: tuple[tuple[str, re.Pattern[str]], ...], texts: list[s
 
 
 def _retracted(text: str, words: Lexicon) -> str:
-    """``text`` without what the speaker took back in the same breath ("to Spain, no, Portugal")."""
+    """``text`` without what the speaker took back in the same breath ("to Spain, no, to Portugal")."""
     match = words.correction.search(text)
     if match is None or match.start() == 0 or match.end() >= len(text.rstrip(" .!?。！？")):
         return text
-    before = text[: match.start()]
-    if words.language == "zh":
-        cut = max(before.rfind(mark) for mark in "，,。！？!?；;\n ") + 1
-        return text[:cut] + " " * (match.end() - cut) + text[match.end() :]
-    # Only the last word (with its number or article) is taken back for certain.
-    taken = re.search(r"(?:\S{1,30}\s)?\S{1,30}$", before)
-    cut = taken.start() if taken else match.start()
+    cut = _taken_back(text[: match.start()], text[match.end() :].lstrip(" ,，"), spaced=words.language != "zh")
     return text[:cut] + " " * (match.end() - cut) + text[match.end() :]
+
+
+def _taken_back(before: str, after: str, *, spaced: bool) -> int:
+    """Where what is taken back begins: at the word the correction repeats, or at the last number where it gives another,
+    else at the last word."""
+    clause = max(before.rfind(mark) for mark in "，,。！？!?；;\n.") + 1
+    pieces = [match.start() + clause for match in (_WORD if spaced else _PIECE).finditer(before[clause:])] or [clause]
+    first = (_WORD if spaced else _PIECE).search(after)
+    if first is not None:
+        low = first.group().casefold()
+        for start in reversed(pieces[-8:]):
+            here = before[start:].casefold()
+            if here.startswith(low) or (low[0].isdigit() and here[0].isdigit()):
+                return start
+    if spaced:
+        return pieces[-1]
+    run = _HAN.search(before[::-1][:8])
+    last = rjieba.cut(before[clause:])[-1:] if run else []
+    return len(before) - len(last[0]) if last else pieces[-1]
 
 
 def _direction(sentences: tuple[Sentence, ...], words: Lexicon) -> tuple[str, str]:

@@ -298,18 +298,38 @@ def _scope_in(place: Edit, c: Comparison) -> Relation | None:
     return None
 
 
+# Kinds of question that are another question where the rest is word for word the same.
+_ALMOST = frozenset(
+    frozenset(pair)
+    for pair in (("how", "how_long"), ("how", "how_much"), ("how", "how_often"), ("how", "where"), ("how", "who"), ("how_many", "yes_no"),
+    ("how_long", "yes_no"), ("when", "yes_no"), ("why", "yes_no"), ("what", "when"), ("what", "where"), ("what", "why"), ("which", "why"), ("how_much", "which"), ("how_long", "which"), ("how_many", "which"))
+)
+
+
 def _question(c: Comparison) -> Relation:
     if not c.one.question or not c.two.question:
         return Relation("question", "compatible", "One message does not say what kind of answer it wants.")
     if c.one.question == c.two.question:
         return Relation("question", "equal", "Both ask for the same kind of answer.")
-    exclusive = frozenset((c.one.question, c.two.question)) in c.words.exclusive
-    if exclusive and (c.near or c.frame.likeness >= 0.5):
+    kinds = frozenset((c.one.question, c.two.question))
+    strict = c.near and not kinds & {"what", "which", "yes_no", "how"}
+    strict = strict or (c.near and kinds in _ALMOST)
+    if strict or (kinds in c.words.exclusive and (c.near or c.frame.likeness >= 0.5)):
         return _differ("question", "Another kind of answer is asked for", [c.one.question], [c.two.question])
     return Relation("question", "compatible", "Both questions can have one answer.")
 
 
 # --- what is talked about -------------------------------------------------------------------------------------------
+
+
+def _action(c: Comparison) -> Relation:
+    """Another verb of the table in the only place that was changed: "edit the file" against "delete the file"."""
+    if c.near and len(c.edits.places) == 1:
+        left = [t for t in c.edits.places[0].mine if t.low in c.words.verbs]
+        right = [t for t in c.edits.places[0].theirs if t.low in c.words.verbs]
+        if len(left) == len(right) == 1 and left[0].stem != right[0].stem:
+            return _differ("action", "Something else is to be done", [left[0].low], [right[0].low])
+    return Relation("action", "compatible", "Nothing says that something else is to be done.")
 
 
 def _entities(c: Comparison) -> Relation:
@@ -322,6 +342,9 @@ def _entities(c: Comparison) -> Relation:
             right = [t for t in right if not c.a.has_word(t)]
             if left and right and len(c.edits.places) == 1 and _things(place, left, right, c):
                 return _differ("entities", "Another thing is named", [t.low for t in left], [t.low for t in right])
+    alternatives = _alternatives(c)
+    if alternatives:
+        return _differ("entities", "One of several alternatives is replaced by another", [alternatives[0]], [alternatives[1]])
     mine = [n for n in _focus_names(c.one) if not c.b.has_name(n)]
     theirs = [n for n in _focus_names(c.two) if not c.a.has_name(n)]
     if mine and theirs and (c.near or c.frame.likeness >= 0.34):
@@ -329,6 +352,19 @@ def _entities(c: Comparison) -> Relation:
     if not mine and not theirs and (c.one.names or c.two.names):
         return Relation("entities", "equal", "The same names.")
     return Relation("entities", "compatible", "No name is replaced by another.")
+
+
+def _alternatives(c: Comparison) -> tuple[str, str] | None:
+    """Words of one set of alternatives of which each message says one and its whole conversation not the other."""
+    if not c.near and c.frame.likeness < 0.34:
+        return None
+    mine = {t.low for s in c.one.focus for t in s.tokens if t.low in c.words.contrasts}
+    theirs = {t.low for s in c.two.focus for t in s.tokens if t.low in c.words.contrasts}
+    for p in sorted(mine - theirs):
+        for q in sorted(theirs - mine):
+            if c.words.contrasts[p] & c.words.contrasts[q] and not c.b.says(p) and not c.a.says(q):
+                return p, q
+    return None
 
 
 def _focus_names(facts: Facts) -> list[str]:
@@ -344,9 +380,12 @@ def _things(place: Edit, left: list[Token], right: list[Token], c: Comparison) -
     """Whether the words that replace one another name things, not ways of saying something."""
     if all(t.capital for t in left) and all(t.capital for t in right):
         return True
+    if any(c.words.contrasts.get(p.low, frozenset()) & c.words.contrasts.get(q.low, frozenset()) for p in left for q in right):
+        return True
     if c.one.language == "zh":
         text_a, text_b = "".join(t.low for t in left), "".join(t.low for t in right)
-        return not set(text_a) & set(text_b) and all(is_noun(t.low) for t in (*left, *right))
+        shared = {character for character in set(text_a) & set(text_b) if not character.isascii()}
+        return not shared and all(is_noun(t.low) for t in (*left, *right))
     if c.one.language == "other":
         return True
     return place.before in _BEFORE_NOUN or (bool(place.mine) and bool(place.theirs) and place.mine[0].low == place.theirs[0].low in _BEFORE_NOUN)
@@ -356,10 +395,23 @@ def _direction(c: Comparison) -> Relation:
     (from_a, to_a), (from_b, to_b) = c.one.direction, c.two.direction
     if (from_a and from_a == to_b and from_a != to_a) or (from_b and from_b == to_a and from_b != to_b):
         return Relation("direction", "conflict", "The direction is turned round.")
+    places = c.edits.places
+    if c.near and len(places) == 2 and _exchanged(*places):
+        return Relation("direction", "conflict", "Two things have changed places.")
     swapped = _swapped(c)
     if swapped:
         return Relation("direction", "conflict", f"{swapped[0]} and {swapped[1]} have changed places.")
     return Relation("direction", "compatible", "Nothing has changed places.")
+
+
+def _exchanged(first: Edit, second: Edit) -> bool:
+    """Whether what stands in the first place here stands in the second there, and the other way round."""
+    mine, theirs = _stems(first.mine), _stems(first.theirs)
+    return bool(mine and theirs) and mine == _stems(second.theirs) and theirs == _stems(second.mine)
+
+
+def _stems(tokens: Iterable[Token]) -> list[str]:
+    return [t.stem for t in tokens if t.content or t.low[0].isdigit()]
 
 
 def _swapped(c: Comparison) -> tuple[str, str] | None:
@@ -406,6 +458,7 @@ _RULES: tuple[Callable[[Comparison], Relation], ...] = (
     _polarity,
     _scope,
     _question,
+    _action,
     _entities,
     _direction,
     _formats,

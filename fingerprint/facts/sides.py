@@ -36,6 +36,11 @@ class Side:
         tokens = [t for facts in (self.last, *(f for _, f in self.history)) for s in facts.sentences for t in s.tokens]
         return frozenset(t.low for t in tokens) | frozenset(t.stem for t in tokens)
 
+    @cached_property
+    def names(self) -> frozenset[str]:
+        """Every capitalised name of the conversation, folded."""
+        return frozenset(name for facts in (self.last, *(f for _, f in self.history)) for name in facts.names)
+
     def has_word(self, token: Token) -> bool:
         """Whether the conversation holds the word or an inflection of it."""
         return token.stem in self.words or token.low in self.words
@@ -44,7 +49,9 @@ class Side:
         """Whether the conversation holds the name, a spelling slip of it, or a word it begins with."""
         if self.says(name) or name in self.squeezed:
             return True
-        return any(is_slip(name, word, names=False) for word in self.words if abs(len(word) - len(name)) <= 2 and word[:1] == name[:1])
+        if any(is_slip(name, other, names=True) for other in self.names):
+            return True
+        return any(is_slip(name, word, names=False) for word in self.words - self.names if abs(len(word) - len(name)) <= 2 and word[:1] == name[:1])
 
     @cached_property
     def solid(self) -> str:

@@ -31,6 +31,7 @@ class Lexicon:
     antonyms: re.Pattern[str]
     antonym_sides: dict[str, tuple[tuple[int, int], ...]]  # form -> (pair, side), side 0 or 1
     classes: dict[str, str]  # word or phrase -> name of its synonym class
+    contrasts: dict[str, frozenset[int]]  # word -> the sets of alternatives it belongs to
     phrases: re.Pattern[str]  # the phrases (two words and more) among the classes
     units: dict[str, tuple[str, float]]  # alias -> (dimension, factor to the base unit)
     number_words: dict[str, float]
@@ -102,6 +103,14 @@ def _antonyms(table: str) -> dict[str, tuple[tuple[int, int], ...]]:
     return {form: tuple(found) for form, found in sides.items()}
 
 
+def _contrasts(table: str) -> dict[str, frozenset[int]]:
+    found: dict[str, frozenset[int]] = {}
+    for number, line in enumerate(filter(None, map(str.strip, table.splitlines()))):
+        for word in line.split():
+            found[word] = found.get(word, frozenset()) | {number}
+    return found
+
+
 def _units(table: str) -> dict[str, tuple[str, float]]:
     units: dict[str, tuple[str, float]] = {}
     for line in filter(None, map(str.strip, table.splitlines())):
@@ -148,6 +157,7 @@ def lexicon(language: str) -> Lexicon:
         antonyms=_any_of(antonyms, bounded=spaced),
         antonym_sides=antonyms,
         classes=classes,
+        contrasts=_contrasts(raw["contrasts"]["sets"]),
         phrases=_any_of([form for form in classes if " " in form], bounded=spaced),
         units=units,
         number_words=number_words,
