@@ -5,8 +5,6 @@ HOST ?= 127.0.0.1
 PORT ?= 8080
 BACKEND_PORT ?= 30000
 UPSTREAM ?=
-# What a trial run remembers stays in this folder; remove it to start from an empty cache.
-export ANTIPHON_HOME ?= $(CURDIR)/.cache/home
 
 VENV := .venv/bin
 NEW_ENOUGH := import sys; sys.version_info >= (3, 11) or sys.exit("Python 3.11 or newer is needed: make PYTHON=/path/to/it")

@@ -32,6 +32,7 @@ from urllib.parse import urlsplit
 
 ROOT = Path(__file__).resolve().parent.parent
 LOGS = ROOT / ".cache" / "run"
+HOME = ROOT / ".cache" / "home"  # what a trial run remembers, unless ANTIPHON_HOME says otherwise
 
 # Run from ROOT; what stands in braces is filled in.
 BACKEND_COMMAND = "deploy/sglang/launch.sh --port {port}"
@@ -96,14 +97,14 @@ class Child:
         return False
 
 
-def start(name: str, command: Sequence[str]) -> Child:
+def start(name: str, command: Sequence[str], logs: Path) -> Child:
     """Start a process in a group of its own, output into a fresh log.
 
     Raises:
         RunError: the program is not there.
     """
-    LOGS.mkdir(parents=True, exist_ok=True)
-    path = LOGS / f"{name.lower()}.log"
+    logs.mkdir(parents=True, exist_ok=True)
+    path = logs / f"{name.lower()}.log"
     log: IO[bytes]
     with path.open("wb") as log:
         try:
@@ -113,6 +114,7 @@ def start(name: str, command: Sequence[str]) -> Child:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
+                env={"ANTIPHON_HOME": str(HOME)} | os.environ,
                 start_new_session=True,
                 preexec_fn=_end_with_parent(os.getpid()),
             )
@@ -234,12 +236,12 @@ def wait_until_ready(child: Child, children: Sequence[Child], url: str, path: st
 # ------------------------------------------------------------------------------------------------------ the whole
 
 
-def greeting(base: str, model: str) -> str:
+def greeting(base: str, model: str, logs: Path) -> str:
     """What to do now that both answer: a line for the shell and a few for Python, ready to be pasted."""
     messages = [{"role": "user", "content": "What is the capital of France?"}]
     body = json.dumps({"model": model, "temperature": 0, "messages": messages})
     return f"""
-Antiphon is ready: {base}   (Ctrl-C stops it; logs are in {LOGS})
+Antiphon is ready: {base}   (Ctrl-C stops it; logs are in {logs})
 
 curl -i {base}/chat/completions -H 'Content-Type: application/json' \\
   -d {shlex.quote(body)}
@@ -262,6 +264,7 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--port", type=int, default=8080, help="port Antiphon listens on")
     parser.add_argument("--backend-port", type=int, default=30000, help="port SGLang listens on")
     parser.add_argument("--upstream", default="", help="use the backend at this URL instead of starting SGLang")
+    parser.add_argument("--logs", type=Path, default=LOGS, help="folder for the output of both")
     parser.add_argument("--backend-command", default=BACKEND_COMMAND, help="how SGLang is started")
     parser.add_argument("--proxy-command", default=PROXY_COMMAND, help="how Antiphon is started")
     return parser.parse_args(argv)
@@ -289,7 +292,7 @@ def run(options: argparse.Namespace, children: list[Child]) -> None:
         check_port("127.0.0.1", options.backend_port, "BACKEND_PORT")
         upstream = f"http://127.0.0.1:{options.backend_port}"
         command = filled(options.backend_command, port=str(options.backend_port))
-        backend = start("SGLang", command)
+        backend = start("SGLang", command, options.logs)
         children.append(backend)
         wait_until_ready(backend, children, upstream, "/health")
     elif urlsplit(upstream).scheme not in ("http", "https") or not urlsplit(upstream).hostname:
@@ -298,12 +301,12 @@ def run(options: argparse.Namespace, children: list[Child]) -> None:
         raise RunError(f"nothing answers at UPSTREAM={upstream}; is the backend running?")
 
     words = filled(options.proxy_command, upstream=upstream, host=options.host, port=str(options.port))
-    proxy = start("Antiphon", words)
+    proxy = start("Antiphon", words, options.logs)
     children.append(proxy)
     near = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(options.host, options.host)  # noqa: S104 - not bound here
     url = f"http://[{near}]:{options.port}" if ":" in near else f"http://{near}:{options.port}"
     wait_until_ready(proxy, children, url, "/antiphon/ready")
-    sys.stdout.write(greeting(f"{url}/v1", model_of(upstream)))
+    sys.stdout.write(greeting(f"{url}/v1", model_of(upstream), options.logs))
     sys.stdout.flush()
     while True:
         for child in children:
