@@ -78,6 +78,7 @@ class Flight:
         self.decision: Decision | None = None
         self.head: Head | None = None
         self.entry_id: str | None = None
+        self.recorded: str | None = None  # the entry, once it was handed to the store
         self.chunks: list[Chunk] = []
         self.dropped = 0  # chunks at the front that are no longer kept
         self.error: UpstreamError | None = None

@@ -19,6 +19,7 @@ import msgspec
 from fingerprint import keys
 from fingerprint.conversation import Turn
 from fingerprint.errors import NotUnderstood
+from fingerprint.signals import Signals, signals_of
 from proxy import cache_control
 from proxy.cache_control import Directives
 from proxy.endpoints import Endpoint, Json
@@ -26,22 +27,6 @@ from proxy.headers import RawHeaders, values_of
 from proxy.settings import Settings
 from proxy.versions import Version
 from store.types import IdentityParts, Query
-
-try:
-    from fingerprint.signals import Signals, signals_of
-except ImportError:  # TEMPORARY until fingerprint.signals is there
-
-    @dataclass(frozen=True)
-    class Signals:  # type: ignore[no-redef]
-        correction: bool = False
-        time_sensitive: bool = False
-        creative: bool = False
-        personal: bool = False
-        smalltalk: bool = False
-
-    def signals_of(turn: Turn) -> Signals:  # type: ignore[misc]
-        return Signals()
-
 
 __all__ = ["Plan", "Planner"]
 
@@ -248,23 +233,23 @@ class Planner:
         user = body.get("user") if plan.endpoint.name != "messages" else _anthropic_user(body)
         if signals.correction:
             plan.correction = asked is plan.turn
-            return "correction"
+            return _because("correction", signals)
         if signals.time_sensitive:
             if admission.time_sensitive == "never":
-                return "time-sensitive"
+                return _because("time-sensitive", signals)
             plan.semantic = False
             plan.ttl_s = min(plan.ttl_s or admission.time_sensitive_ttl_s, admission.time_sensitive_ttl_s)
         if signals.creative and not admission.creative:
-            return "creative"
+            return _because("creative", signals)
         if signals.smalltalk and not admission.smalltalk:
-            return "smalltalk"
+            return _because("smalltalk", signals)
         if signals.personal or share in ("session", "user"):
             if share != "session" and user:
                 plan.partition = keys.partition_key(keys.Scope(**scope, user=user))
             elif share != "user" and session is not None:
                 plan.partition = keys.partition_key(keys.Scope(**scope, session=session))
             else:
-                return "personal" if signals.personal else f"no-{share}"
+                return _because("personal", signals) if signals.personal else f"no-{share}"
         return None
 
     def _scope(self, headers: RawHeaders, peer: str | None) -> dict[str, Any]:
@@ -283,6 +268,14 @@ class Planner:
             "tenant": tenant,
             "knowledge_version": _first(headers, b"x-antiphon-knowledge-version"),
         }
+
+
+def _because(word: str, signals: Signals) -> str:
+    """Return ``word``, with what the table of signals says about it."""
+    kind = word.replace("-", "_")
+    return next(
+        (f"{word}: {why.strip()}" for k, _, why in (r.partition(":") for r in signals.reasons) if k == kind), word
+    )
 
 
 def _json_object(raw: bytes) -> Json:

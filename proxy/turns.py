@@ -342,6 +342,8 @@ class Turns:
             await ex.send({"type": "http.response.start", "status": 200, "headers": headers})
             await ex.send({"type": "http.response.body", "body": data, "more_body": False})
             self._metrics.request("miss", plan.endpoint.name, "collapsed")
+        if query.session is not None:
+            await self._followed(flight, query)
         return False
 
     async def _hand_on_as_is(self, ex: _Exchange, listener: Listener, head: Head, extra: RawHeaders) -> None:
@@ -367,6 +369,17 @@ class Turns:
             else:
                 await self._news(listener)
         self._metrics.request("miss", ex.plan.endpoint.name, "miss" if first else "collapsed")
+
+    async def _followed(self, flight: Flight, query: Query) -> None:
+        """Note for a follower's session that it has got this answer, once it is stored."""
+        if flight.task is not None:
+            await asyncio.wait({flight.task}, timeout=_CORRECT_PATIENCE_S)
+        cache, entry_id = self.cache, flight.recorded
+        if cache is None or entry_id is None:
+            return
+        hit = self._guarded("lookup", lambda: cache.exact_now(query), None)
+        if hit is not None and hit.entry_id == entry_id:
+            self._guarded("record", lambda: cache.follow(query, hit), None)
 
     async def _news(self, listener: Listener) -> None:
         await listener.news()
@@ -552,7 +565,7 @@ class Turns:
                 completion_tokens=verdict.completion_tokens,
                 seconds=seconds,
             )
-            cache.record(query, answer, entry_id=flight.entry_id)
+            flight.recorded = cache.record(query, answer, entry_id=flight.entry_id)
             self._metrics.recorded.inc()
         except Exception:
             self._failed("record")
