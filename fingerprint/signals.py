@@ -9,8 +9,8 @@ Each rule has a ``where``:
 
 - ``opening``: at the beginning, after courtesies ("oh", "sorry", 不好意思). A correction of what was answered stands
   there; "two, no wait, three suitcases" repairs only itself.
-- ``asking``: in the clauses that ask ("I bought it yesterday, can I return it?" does not ask about yesterday); in all
-  of them where none does.
+- ``asking``: in the clauses that ask ("I bought it yesterday, can I return it?" does not ask about yesterday); where
+  none does, in those that state nothing, since keywords ask too.
 - ``anywhere``; ``whole``: the message consists of such phrases and nothing else.
 
 ``ignore`` cuts out expressions that only look alike, ``unless`` silences the rule for that clause or message, and
@@ -45,7 +45,7 @@ _MENTIONED: Final = re.compile(
     re.DOTALL | re.MULTILINE,
 )
 _SENTENCE: Final = re.compile(r"[^.!?;。\n]+(?:\.(?=\S)[^.!?;。\n]*)*[.!?;。\n]*")
-_CLAUSE: Final = re.compile(r"[^,:()、—]+")
+_CLAUSE: Final = re.compile(r"[,()、—]|:(?=\s|$)")
 _APOSTROPHES: Final = str.maketrans("’‘ʼ＇", "''''")
 _CUT: Final = " § "  # stands where something was cut out; no rule mentions it
 _EDGE: Final = " \t\r\n,.!?;:~…-–—()*_、。·§\ufe0f\u200d"
@@ -53,7 +53,7 @@ _EDGE: Final = " \t\r\n,.!?;:~…-–—()*_、。·§\ufe0f\u200d"
 
 @dataclass(frozen=True, slots=True)
 class Signals:
-    """What stands in the way of reusing or storing the answer of a turn; ``reasons`` are "signal: why" in fixed order."""
+    """What speaks against reusing or storing the answer of a turn; ``reasons`` are "signal: why" in fixed order."""
 
     correction: bool = (
         False  # denies, repairs, withdraws or changes what was said before; only with an answer before it
@@ -82,6 +82,7 @@ class _Table:
     scripts: frozenset[Script]
     courtesy: re.Pattern[str]
     asking: re.Pattern[str]
+    statement: re.Pattern[str]
     elliptical: re.Pattern[str]
     elliptical_words: int  # a message of at most so many words (letters, in a script without spaces) hangs on the last
     rules: tuple[_Rule, ...]
@@ -105,7 +106,7 @@ class _View:
     @property
     def asking(self) -> tuple[str, ...]:
         if self._asking is None:
-            self._asking = tuple(_asking_clauses(self.text, self.table.asking))
+            self._asking = tuple(_asking_clauses(self.text, self.table))
         return self._asking
 
     def fires(self, rule: _Rule) -> bool:
@@ -142,7 +143,7 @@ def signals_of(turn: Turn) -> Signals:
     views = [_View(table, text) for table in _tables_for(text)]
     for view in views:
         for rule in view.table.rules:
-            if rule.kind == "correction" and (not answered or (asked and rule.unless_asked)):
+            if (rule.kind == "correction" and not answered) or (asked and rule.unless_asked):
                 continue
             if rule.kind in found and rule.reason in found[rule.kind]:
                 continue
@@ -188,22 +189,20 @@ def _prepared(text: str) -> str:
     return text.lower().strip()
 
 
-def _asking_clauses(text: str, asking: re.Pattern[str]) -> Iterator[str]:
-    """Yield the clauses that ask for something; all clauses where none does (keywords)."""
+def _asking_clauses(text: str, table: _Table) -> Iterator[str]:
+    """Yield the clauses that ask for something; where none does, those that state nothing (keywords)."""
     everything: list[str] = []
     asks = False
     for sentence in _SENTENCE.findall(text):
-        clauses = [clause.strip() for clause in _CLAUSE.findall(sentence)]
+        clauses = [clause for part in _CLAUSE.split(sentence) if (clause := part.strip())]
         question = "?" in sentence
         for number, clause in enumerate(clauses, 1):
-            if not clause:
-                continue
             everything.append(clause)
-            if (question and number == len(clauses)) or asking.search(clause):
+            if (question and number == len(clauses)) or table.asking.search(clause):
                 asks = True
                 yield clause
     if not asks:
-        yield from everything
+        yield from (clause for clause in everything if not table.statement.search(clause))
 
 
 @cache
@@ -246,6 +245,7 @@ def _table(raw: Mapping[str, Any]) -> _Table:
         scripts=frozenset(raw["scripts"]),
         courtesy=re.compile(rf"^(?:(?:{'|'.join(raw['courtesy'])}){end}[{re.escape(_EDGE)}]*)+(?=\S)"),
         asking=compiled(raw["asking"]),
+        statement=compiled(raw["statement"]),
         elliptical=compiled(raw["elliptical"]),
         elliptical_words=raw["elliptical_words"],
         rules=tuple(rule(kind, entry) for kind in _KINDS for entry in raw.get(kind, ())),
