@@ -22,7 +22,7 @@ def context_relations(a: Turn, b: Turn, one: Side, two: Side) -> list[Relation]:
     if any(m.opaque for m in (*a.history, *b.history)):
         return [Relation("context", "conflict", "Something other than text was part of one of the conversations.")]
     for pair in _aligned(one, two):
-        for relation in message_relations(comparison_of(one, two, pair.mine, pair.theirs)):
+        for relation in message_relations(comparison_of(one, two, pair.mine, pair.theirs, loose=False)):
             if relation.kind == "conflict" and _relied_on(relation.name, pair, one, two):
                 return [Relation("context", "conflict", f"What was said before differs: {relation.sentence}")]
     if one.last.elliptic and two.last.elliptic and not _same_ground(one, two):
@@ -36,8 +36,21 @@ def _same_ground(a: Side, b: Side) -> bool:
     if not a.history or not b.history or fuzz.ratio(a.last.folded, b.last.folded) < 85:
         return True
     if (a.last.affirms or a.last.declines) and a.offer is not None and b.offer is not None:
-        return _alike(a.offer, b.offer)
+        return _alike(a.offer, b.offer) or _still_open(a, b) or _still_open(b, a)
     return any(role == other and _alike(mine, theirs) for role, mine in a.history for other, theirs in b.history)
+
+
+def _still_open(shorter: Side, longer: Side) -> bool:
+    """Whether the longer conversation holds the other's offer and nothing was offered or asked after it."""
+    assert shorter.offer is not None
+    for role, facts in reversed(longer.history):
+        if role != "assistant":
+            continue
+        if _alike(shorter.offer, facts):
+            return True
+        if any(sentence.asks for sentence in facts.sentences):
+            return False
+    return False
 
 
 def _alike(a: Facts, b: Facts) -> bool:

@@ -16,7 +16,7 @@ from fingerprint.facts.literals import Literals, literals_of, plain
 from fingerprint.facts.quantities import Quantity, fold_numerals, numbers_of, times_of
 from fingerprint.facts.tables import Lexicon, lexicon
 
-__all__ = ["MAX_CHARACTERS", "Facts", "Sentence", "Token", "facts_of", "is_noun", "is_slip", "language_of", "stem"]
+__all__ = ["MAX_CHARACTERS", "Facts", "Sentence", "Token", "facts_of", "is_negation", "is_noun", "is_slip", "language_of", "stem"]
 
 MAX_CHARACTERS = 16_000  # what lies beyond is compared as a whole, by digest
 
@@ -24,6 +24,7 @@ _TOKEN = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]{1,3})?|\d+(?:[.,:]\d+)*|[\U0001
 _HAN = re.compile(r"[\u4e00-\u9fff\u3400-\u4dbf]+")
 _OTHER_CJK = re.compile(r"[\u3040-\u30ff\uac00-\ud7af]")
 _SENTENCE = re.compile(r"[^.!?。！？\n;；]+(?:\.(?=\S)[^.!?。！？\n;；]*)*[.!?。！？\n;；]*")
+_HESITATION = re.compile(r"\b(?:no,? wait|wait,? no|scratch that|or uh|or um|uh+m?|er|um|no not|no,? sorry|or rather|i mean|make that|not right)\b", re.IGNORECASE)
 _WORD = re.compile(r"\S+")
 _PIECE = re.compile(r"\d+(?:\.\d+)?|[A-Za-z]+|[^\W\d]")
 _LATIN = re.compile(r"[A-Za-z\u00c0-\u024f]")
@@ -70,6 +71,7 @@ class Facts:
     direction: tuple[str, str]  # stems after "from" and after "to", "" where not said
     affirms: bool
     declines: bool
+    corrected: bool  # the speaker corrects himself in the message
     elliptic: bool  # cannot be understood without what was said before
     stems: frozenset[str]  # every stem, function words too
     content: frozenset[str]  # stems of content words
@@ -174,7 +176,7 @@ def is_slip(one: str, other: str, *, names: bool = False) -> bool:
     longest = max(len(one), len(other))
     if names:  # one letter missing, doubled or two in the wrong order; another letter is another name
         apart = len(one) != len(other) or sorted(one) == sorted(other)
-        return apart and longest >= 6 and one[-1] == other[-1] and DamerauLevenshtein.distance(one, other, score_cutoff=1) <= 1
+        return apart and longest >= 5 and one[-1] == other[-1] and DamerauLevenshtein.distance(one, other, score_cutoff=1) <= 1
     allowed = 1 if longest < 8 else 2
     return DamerauLevenshtein.distance(one, other, score_cutoff=allowed) <= allowed
 
@@ -214,6 +216,21 @@ def _tokens(text: str, language: str, words: Lexicon) -> list[Token]:
         if len(tokens) > 4000:
             break
     return tokens
+
+
+_ASKING_LAST = frozenset("不 没 没有 否 吗 呢 吧 啊 呀 嘛 了".split())
+
+
+def is_negation(tokens: tuple[Token, ...], at: int, words: Lexicon) -> bool:
+    """Whether the word turns the sentence round. A Chinese 不 or 没 at the end only asks (好玩不？)."""
+    low = tokens[at].low
+    if words.language != "zh":
+        return low.endswith("n't") or words.negations.fullmatch(low) is not None
+    if not (words.negations.fullmatch(low) or (low[0] in "不没未" and 2 <= len(low) <= 3)):
+        return False
+    if all(token.low in _ASKING_LAST for token in tokens[at:]):
+        return False
+    return low != "别" or at == 0 or tokens[at - 1].low in {"请", "就", "千万", "可", "你", "您", "先", ","}
 
 
 def _counts(low: str, words: Lexicon) -> bool:
@@ -342,6 +359,7 @@ def facts_of(text: str) -> Facts:
     literals, rest = literals_of(text, words)
     if language == "zh":
         rest = fold_numerals(rest, words)
+    whole = rest
     rest = _retracted(rest, words)
     sentences: list[Sentence] = []
     for match in _SENTENCE.finditer(rest):
@@ -357,7 +375,8 @@ def facts_of(text: str) -> Facts:
     kept = tuple(sentences)
     asked = [s.text for s in kept if s.asks] or [s.text for s in kept]
     bare = rest.casefold().strip(" ,.!?。，！？")
-    affirms, declines = bool(words.affirm.search(bare)), bool(words.decline.search(bare))
+    replies = not any(mark in text for mark in "?？") and len(bare) <= 160
+    affirms, declines = replies and bool(words.affirm.search(bare)), replies and bool(words.decline.search(bare))
     content = frozenset(token.stem for sentence in kept for token in sentence.tokens if token.content)
     return Facts(
         language=language,
@@ -371,6 +390,7 @@ def facts_of(text: str) -> Facts:
         direction=_direction(kept, words),
         affirms=affirms,
         declines=declines,
+        corrected=rest != whole or bool(_HESITATION.search(rest)),
         elliptic=_elliptic(bare, kept, content, words),
         stems=frozenset(token.stem for sentence in kept for token in sentence.tokens),
         content=content,

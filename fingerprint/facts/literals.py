@@ -95,6 +95,7 @@ _MONTH_LIKE = frozenset(
         "dec",
     ]
 )
+_NEXT = re.compile(r"\s?([A-Za-z]{1,20})")
 _PLAIN = re.compile(r"[^\w+#%°€$£¥\U0001F1E6-\U0001FAFF]+")
 # Signs that only show a mood; a flag or a thing asked about is none of them.
 _MOODS = frozenset("🙂😀😃😄😁😅😂🤣😊😉😍🙏👍👎😢😭😡😕😟😞🤔❤✨🎉👋😎🥲😬😩😤🙃☺☹✌💪🤷🙄😱😳🔥💯")
@@ -163,6 +164,9 @@ def literals_of(text: str, words: Lexicon) -> tuple[Literals, str]:
         if match.group(1).casefold() in _MONTH_LIKE or match.group(1).casefold() in words.stop:
             return match.group()
         if len(match.group(2)) == 4 and match.group(2)[:2] in {"19", "20"}:
+            return match.group()
+        following = _NEXT.match(rest, match.end())
+        if following is not None and following.group(1).casefold() in words.units:
             return match.group()
         versions.append(match.group(2))
         return match.group(1) + " " * (len(match.group()) - len(match.group(1)))

@@ -369,6 +369,9 @@ def fold_numerals(text: str, words: Lexicon) -> str:
         around = text[max(0, match.start() - 2) : match.end() + 2]
         if len(numeral) <= 2 and any(idiom in around and numeral[0] in idiom for idiom in words.number_idioms):
             return numeral
+        follows, before = text[match.end() : match.end() + 1], text[match.start() - 1 : match.start()]
+        if len(numeral) == 1 and numeral not in words.scales and follows not in words.measures and before != "第" and not before.isdigit():
+            return numeral  # part of a name (三体), not a count
         if all(character in words.scales for character in numeral) and numeral not in {"十", "拾"}:
             before = text[match.start() - 1 : match.start()]
             return (

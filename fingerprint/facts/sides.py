@@ -37,6 +37,11 @@ class Side:
         return frozenset(t.low for t in tokens) | frozenset(t.stem for t in tokens)
 
     @cached_property
+    def persons(self) -> frozenset[str]:
+        """Everybody the conversation is about."""
+        return frozenset(x for facts in (self.last, *(f for _, f in self.history)) for s in facts.sentences for x in s.persons)
+
+    @cached_property
     def names(self) -> frozenset[str]:
         """Every capitalised name of the conversation, folded."""
         return frozenset(name for facts in (self.last, *(f for _, f in self.history)) for name in facts.names)

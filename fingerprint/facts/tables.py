@@ -38,6 +38,7 @@ class Lexicon:
     scales: dict[str, float]
     ordinals: dict[str, int]
     number_idioms: frozenset[str]
+    measures: frozenset[str]  # first characters of what a numeral counts
     months: dict[str, int]
     weekdays: dict[str, int]
     seasons: dict[str, str]
@@ -163,6 +164,7 @@ def lexicon(language: str) -> Lexicon:
         number_words=number_words,
         scales={w: float(v) for w, v in _pairs(numbers["scales"]).items()},
         ordinals={w: int(v) for w, v in _pairs(numbers.get("ordinals", "")).items()},
+        measures=frozenset(numbers.get("measures", "").split()) | {alias[0] for alias in units if not alias.isascii()},
         number_idioms=frozenset(numbers.get("idioms", "").split()),
         months={w: int(v) for w, v in _pairs(dates.get("months", "")).items()},
         weekdays=weekdays,
