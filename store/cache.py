@@ -63,7 +63,8 @@ _TIDY_EVERY_S: Final = 60.0
 _BACKFILL: Final = 10_000  # entries without vectors that are made up for at a start
 _SESSIONS: Final = 100_000
 _BARS_DAYS: Final = 30.0
-_CLOSE_S: Final = 10.0
+_CLOSE_S: Final = 10.0  # for what is queued for writing
+_VECTOR_S: Final = 1.0  # for the vectors in hand
 
 
 class Cache:
@@ -280,9 +281,13 @@ class Cache:
             # At once, whatever the database does:
             self._bars.add(scopes, items_of(entry_id=None, exact_key=None, answer_digest=digest))
             write = CorrectWrite(self._followers, query.place_key, query.partition, scopes, digest, self._clock())
-            # It goes on being written after the deadline.
-            async with asyncio.timeout(self.settings.lookup_deadline_ms / 1000):
-                return int(await asyncio.shield(asyncio.wrap_future(self._writer.ask(write))))
+            asked = asyncio.wrap_future(self._writer.ask(write))
+            done, _ = await asyncio.wait({asked}, timeout=self.settings.lookup_deadline_ms / 1000)
+            if not done:  # it goes on being written
+                asked.add_done_callback(lambda late: late.cancelled() or late.exception())
+                self.failures.note("correct", "slow")
+                return 0
+            return int(asked.result())
         except Exception as error:
             self.failures.note("correct", error)
             return 0
@@ -404,12 +409,11 @@ class Cache:
             )
         )
         window = None
-        if any(one.window is not None for one in found.near):
+        if any(one.window is not None for one, _ in found.near):
             window = await self._vectors.of_window(query.turn, message.space)
         return candidates(
             query,
             found,
-            vector=message.vector,
             window=window,
             count=self._policy.max_candidates,
             now=now,
@@ -562,7 +566,10 @@ class Cache:
         with self._database.readers.connect() as connection:
             for part in reads.all_vectors(connection, now):
                 bucket = Bucket(part.partition, part.identity, part.space)
-                self._index.add(bucket, part.numbers, part.vectors.astype(np.float32))
+                try:
+                    self._index.add(bucket, part.numbers, part.vectors.astype(np.float32))
+                except ValueError as error:
+                    self.failures.note("load", error)
             for scope, item in reads.bars(connection, now - _BARS_DAYS * 86_400):
                 self._bars.add((scope,), (item,))
             for session, key in reads.sessions(connection, now - self.settings.session_hours * 3_600, _SESSIONS):
@@ -577,7 +584,7 @@ class Cache:
         return left
 
     def _stop_threads(self, timeout_s: float) -> None:
-        self._vectors.close()
+        self._vectors.close(min(timeout_s, _VECTOR_S))
         self._writer.close(timeout_s)
         self._readers.close()
         self._deciders.close()

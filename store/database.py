@@ -40,8 +40,8 @@ class Database:
         self._lock = lock
         self._temporary = temporary
         self.writer = _engine(path, settings.busy_timeout_ms, 1, reading=False)
-        # A reader waits for a lock no longer than anybody waits for the reader.
-        self.readers = _engine(path, int(settings.lookup_deadline_ms), settings.read_threads, reading=True)
+        # A reader gives up on a lock before its caller gives up on the reader, so that the reason is known.
+        self.readers = _engine(path, int(settings.lookup_deadline_ms * 0.8), settings.read_threads, reading=True)
 
     @classmethod
     def open(cls, settings: StoreSettings) -> Database:

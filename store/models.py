@@ -95,16 +95,21 @@ class Vector(Base):
 
 
 class Wording(Base):
-    """A turn that was served from an entry in other words, or under another context: a node of its own.
+    """A turn that was served from an entry in other words, or under another context.
 
+    Under another context it is a node of its own; where the entry hangs from the same node, both stand on the entry's.
     Found by exact key and by place, never by vector, so wordings cannot drift away from what was answered.
     """
 
     __tablename__ = "wordings"
-    __table_args__ = (Index("ix_wordings_entry", "entry_number"),)
+    __table_args__ = (
+        Index("ix_wordings_entry", "entry_number"),
+        Index("ix_wordings_node", "node"),
+        {"sqlite_with_rowid": False},
+    )
 
-    id: Mapped[str] = mapped_column(_Id, primary_key=True)
-    exact_key: Mapped[bytes] = mapped_column(_Key, unique=True)
+    exact_key: Mapped[bytes] = mapped_column(_Key, primary_key=True)
+    node: Mapped[str] = mapped_column(_Id)  # of its own, or the entry's
     entry_number: Mapped[int] = mapped_column(ForeignKey("entries.number", ondelete="CASCADE"))
     parent: Mapped[str | None] = mapped_column(_Id)
     created_at: Mapped[float] = mapped_column(Float)

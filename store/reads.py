@@ -21,12 +21,13 @@ __all__ = [
     "Near",
     "all_vectors",
     "bars",
+    "children",
     "conditions",
     "count",
     "entry",
     "exact",
     "listing",
-    "near",
+    "nearest",
     "node_of",
     "sessions",
     "totals",
@@ -52,7 +53,7 @@ _EXACT = (
     .limit(1)
 )
 _WORDING = (
-    select(*_KEPT, Wording.id.label("node"))
+    select(*_KEPT, Wording.node)
     .join(Entry, Entry.number == Wording.entry_number)
     .where(Wording.exact_key == bindparam("key"), Entry.state == _SERVABLE, Entry.expires_at > bindparam("now"))
     .limit(1)
@@ -61,21 +62,23 @@ _ENTRY = select(*_KEPT).where(
     Entry.id == bindparam("id"), Entry.state == _SERVABLE, Entry.expires_at > bindparam("now")
 )
 _NODE = select(Place.node).where(Place.place_key == bindparam("key"))
-_CANDIDATE = (
-    select(
-        Entry.number,
-        Entry.id,
-        Entry.exact_key,
-        Entry.parent,
-        Entry.depth,
-        Entry.created_at,
-        Entry.question,
-        Vector.query,
-        Vector.window,
+_NEAR = (Entry.number, Entry.id, Entry.exact_key, Entry.parent, Entry.depth, Entry.created_at, Entry.question)
+_NEAREST = (
+    select(*_NEAR, Vector.window)
+    .join(Vector, Vector.number == Entry.number)
+    .where(
+        Entry.number.in_(bindparam("numbers", expanding=True)),
+        Entry.state == _SERVABLE,
+        Entry.semantic,
+        Entry.expires_at > bindparam("now"),
     )
+)
+_CHILDREN = (
+    select(*_NEAR, Vector.window, Vector.query)
     .join(Vector, Vector.number == Entry.number)
     .join(Identity, Identity.number == Entry.identity_number)
     .where(
+        Entry.parent == bindparam("node"),
         Entry.state == _SERVABLE,
         Entry.semantic,
         Entry.expires_at > bindparam("now"),
@@ -84,18 +87,21 @@ _CANDIDATE = (
         Vector.space == bindparam("space"),
         Vector.query.is_not(None),
     )
+    .order_by(Entry.number.desc())
+    .limit(bindparam("limit"))
 )
-_NEAREST = _CANDIDATE.where(Entry.number.in_(bindparam("numbers", expanding=True)))
-_CHILDREN = _CANDIDATE.where(Entry.parent == bindparam("node")).order_by(Entry.number.desc()).limit(bindparam("limit"))
 
 
-def _kept(row: Any, node: str) -> Kept:
-    answer = unpack_answer(
-        row.answer,
-        prompt_tokens=row.prompt_tokens,
-        completion_tokens=row.completion_tokens,
-        seconds=row.seconds,
-    )
+def _kept(row: Any, node: str) -> Kept | None:
+    try:
+        answer = unpack_answer(
+            row.answer,
+            prompt_tokens=row.prompt_tokens,
+            completion_tokens=row.completion_tokens,
+            seconds=row.seconds,
+        )
+    except ValueError:  # damaged: as good as not there
+        return None
     return Kept(
         id=row.id,
         exact_key=row.exact_key,
@@ -135,38 +141,37 @@ class Near:
     id: str
     exact_key: bytes
     parent: str | None
-    depth: int
+    depth: int  # messages before it
     created_at: float
     question: bytes
-    query: bytes
     window: bytes | None
 
 
-def _near(row: Any) -> Near:
-    return Near(*row)
+def nearest(connection: Connection, numbers: Sequence[int], now: float) -> list[Near]:
+    """Return the servable entries among ``numbers``, in any order."""
+    if not numbers:
+        return []
+    rows = connection.execute(_NEAREST, {"numbers": list(numbers), "now": now}).all()
+    return [_near(row) for row in rows]
 
 
-def near(
+def children(
     connection: Connection,
+    node: str,
     *,
     partition: bytes,
     identity: bytes,
     space: str,
-    numbers: Sequence[int],
-    node: str | None,
-    children: int,
+    limit: int,
     now: float,
-) -> list[Near]:
-    """Return the servable entries among ``numbers``, and up to ``children`` of the newest that hang from ``node``."""
-    scope: dict[str, Any] = {"partition": partition, "identity": identity, "space": space, "now": now}
-    found: dict[int, Near] = {}
-    if numbers:
-        for row in connection.execute(_NEAREST, {**scope, "numbers": list(numbers)}):
-            found[row.number] = _near(row)
-    if node is not None:
-        for row in connection.execute(_CHILDREN, {**scope, "node": node, "limit": children}):
-            found.setdefault(row.number, _near(row))
-    return list(found.values())
+) -> list[tuple[Near, bytes]]:
+    """Return the newest ``limit`` servable entries that hang from a node, each with its query vector."""
+    scope = {"node": node, "partition": partition, "identity": identity, "space": space, "limit": limit, "now": now}
+    return [(_near(row[:-1]), row.query) for row in connection.execute(_CHILDREN, scope).all()]
+
+
+def _near(row: Any) -> Near:
+    return Near(*row)
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +200,12 @@ def all_vectors(connection: Connection, now: float, chunk: int = 8_192) -> Itera
         buckets: dict[tuple[bytes, int, str, int], list[tuple[int, bytes]]] = {}
         for number, partition, identity_number, space, vector in part:
             buckets.setdefault((partition, identity_number, space, len(vector)), []).append((number, vector))
-        for (partition, identity_number, space, _), members in buckets.items():
+        # The commonest length first: it is the space's, another one is damage, which the index then refuses.
+        for (partition, identity_number, space, width), members in sorted(
+            buckets.items(), key=lambda item: -len(item[1])
+        ):
+            if width % 2 or not width:
+                continue
             yield StoredVectors(
                 partition,
                 identities[identity_number],
@@ -357,7 +367,7 @@ class Totals:
 def totals(connection: Connection, now: float) -> Totals:
     """Count entries by state and what their hits saved."""
     states = connection.execute(select(Entry.state, func.count()).group_by(Entry.state)).all()
-    by_state = {state: number for state, number in states}
+    by_state = {row.state: row[1] for row in states}
     expired = connection.execute(
         select(func.count()).select_from(Entry).where(Entry.state == _SERVABLE, Entry.expires_at <= now)
     ).scalar_one()

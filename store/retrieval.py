@@ -12,7 +12,7 @@ from sqlalchemy import Connection
 
 from store.codec import unpack_question, unpack_vector
 from store.index import Bucket, VectorIndex
-from store.reads import Near, near, node_of
+from store.reads import Near, children, nearest, node_of
 from store.types import Candidate, Query
 from store.window import cosine
 
@@ -26,9 +26,9 @@ _WINDOW_SHARE: Final = 0.2  # of the window, and of the same node, against the m
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What the database had near a query."""
+    """What was found near a query."""
 
-    near: list[Near]
+    near: list[tuple[Near, float]]  # with the cosine of the two messages
     node: str | None  # the node the query hangs from; None: the root, or not known
 
 
@@ -49,17 +49,19 @@ def retrieve(
     """
     if node is None and query.place_key is not None:
         node = node_of(connection, query.place_key)
-    numbers = [number for number, _ in index.search(Bucket(query.partition, query.identity, space), vector, depth)]
-    found = near(
-        connection,
-        partition=query.partition,
-        identity=query.identity,
-        space=space,
-        numbers=numbers,
-        node=node,
-        children=_CHILDREN,
-        now=now,
-    )
+    similarities = dict(index.search(Bucket(query.partition, query.identity, space), vector, depth))
+    found = [(one, similarities[one.number]) for one in nearest(connection, list(similarities), now)]
+    if node is not None:
+        under = children(
+            connection,
+            node,
+            partition=query.partition,
+            identity=query.identity,
+            space=space,
+            limit=_CHILDREN,
+            now=now,
+        )
+        found += [(one, _cosine(vector, of)) for one, of in under if one.number not in similarities]
     return Found(found, node)
 
 
@@ -67,7 +69,6 @@ def candidates(
     query: Query,
     found: Found,
     *,
-    vector: Floats,
     window: Floats | None,
     count: int,
     now: float,
@@ -75,26 +76,30 @@ def candidates(
 ) -> list[Candidate]:
     """Return the ``count`` most promising of ``found`` as candidates, best first.
 
-    ``vector`` and ``window`` are the query's, shape (d,), window None where it has no history or none that could be
-    embedded. Two turns without history have the same (empty) context: their place is the same, the root. A window that
-    is missing on one side says nothing, so its similarity is 0.
+    ``window`` is the query's, shape (d,), None where it has no history or none that could be embedded. Two turns
+    without history have the same (empty) context: their place is the same, the root. A window that is missing on one
+    side says nothing, so its similarity is 0.
     """
     ranked: list[tuple[float, Near, float, float, bool]] = []
-    for one in found.near:
+    for one, similarity in found.near:
         if not servable(one):
             continue
         rootless = not query.turn.history and one.depth == 0
         same_place = rootless or (found.node is not None and one.parent == found.node)
-        similarity = cosine(vector, unpack_vector(one.query))
-        if rootless:
-            around = 1.0
-        elif window is not None and one.window is not None:
-            around = cosine(window, unpack_vector(one.window))
-        else:
-            around = 0.0
+        around = 1.0 if rootless else _cosine(window, one.window)
         ranked.append((similarity + _WINDOW_SHARE * (around + same_place), one, similarity, around, same_place))
     ranked.sort(key=lambda item: item[0], reverse=True)
     return list(_candidates(query, ranked[:count], now))
+
+
+def _cosine(vector: Floats | None, stored: bytes | None) -> float:
+    """Return the cosine with a stored vector; 0 where one is missing or damaged."""
+    if vector is None or stored is None:
+        return 0.0
+    try:
+        return cosine(vector, unpack_vector(stored))
+    except ValueError:
+        return 0.0
 
 
 def _candidates(

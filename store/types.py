@@ -73,9 +73,7 @@ class Hit:
     confidence: float  # 1.0 for an exact hit
     exact: bool
     state: EntryState = "active"
-    node: str | None = (
-        None  # node the turn stands on once this is served; None: it becomes a new one (see `Cache.follow`)
-    )
+    node: str | None = None  # where the turn stands once this is served; None: on a new node (see `Cache.follow`)
 
 
 @dataclass(frozen=True, slots=True)

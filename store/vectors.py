@@ -105,9 +105,10 @@ class Vectors:
             waiting = set(self._waiting)
         wait(waiting, timeout_s)
 
-    def close(self) -> None:
-        """Stop; what is not made yet is made at the next start."""
+    def close(self, timeout_s: float) -> None:
+        """Stop after the entry in hand; what is not made then is made at the next start."""
         self._pool.shutdown(wait=False, cancel_futures=True)
+        self.wait(timeout_s)
         if self._service is not None:
             self._service.close()
 

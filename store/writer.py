@@ -6,12 +6,13 @@ brings index and memory up to date: they never know more than the database.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import Future, InvalidStateError
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
@@ -167,8 +168,9 @@ class Writer:
                     # The row is right; the index lacks it until the next start.
                     self._failures.note("index", error)
             for waiting, result in zip(batch, results, strict=True):
-                if waiting.done is not None and not waiting.done.cancelled():
-                    waiting.done.set_result(result)
+                if waiting.done is not None:
+                    with contextlib.suppress(InvalidStateError):  # nobody waits any more
+                        waiting.done.set_result(result)
             return None
 
     def _drop(self, batch: list[_Waiting], error: Exception) -> None:
@@ -180,5 +182,6 @@ class Writer:
 
 
 def _fail(waiting: _Waiting, error: StoreUnavailable) -> None:
-    if waiting.done is not None and not waiting.done.done():
-        waiting.done.set_exception(error)
+    if waiting.done is not None:
+        with contextlib.suppress(InvalidStateError):  # nobody waits any more
+            waiting.done.set_exception(error)

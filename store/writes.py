@@ -128,6 +128,11 @@ _SESSION = _SESSION.on_conflict_do_update(
 )
 _BAR = upsert(Bar)
 _BAR = _BAR.on_conflict_do_update(index_elements=[Bar.scope, Bar.item], set_={"at": _BAR.excluded.at})
+_WORDING = upsert(Wording)
+_WORDING = _WORDING.on_conflict_do_update(
+    index_elements=[Wording.exact_key],
+    set_={name: _WORDING.excluded[name] for name in ("node", "entry_number", "parent", "created_at")},
+)
 _IDENTITY = upsert(Identity).on_conflict_do_nothing(index_elements=[Identity.identity])
 
 
@@ -279,7 +284,7 @@ class VectorsWrite:
 class WordingWrite:
     """A turn was served from an entry that was not its own: found again by exact key and by place."""
 
-    node: str  # the wording's own id
+    node: str  # of its own, or the entry's
     entry_id: str
     exact_key: bytes
     place_key: bytes | None
@@ -292,12 +297,11 @@ class WordingWrite:
         ).scalar()
         if number is None:
             return False, None
-        connection.execute(delete(Wording).where(Wording.exact_key == self.exact_key))
         connection.execute(
-            insert(Wording),
+            _WORDING,
             {
-                "id": self.node,
                 "exact_key": self.exact_key,
+                "node": self.node,
                 "entry_number": number,
                 "parent": _node(connection, self.place_key),
                 "created_at": self.now,
@@ -415,7 +419,7 @@ class CorrectWrite:
     def apply(self, connection: Connection) -> Result:
         """Make the entry suspect and put up the bars; tells how many entries were affected."""
         node = _node(connection, self.place_key)
-        number = connection.execute(select(Wording.entry_number).where(Wording.id == node)).scalar()
+        number = connection.execute(select(Wording.entry_number).where(Wording.node == node).limit(1)).scalar()
         own = Entry.id == node if number is None else Entry.number == number
         entry = connection.execute(
             select(Entry.number, Entry.id, Entry.exact_key, Entry.state).where(own, Entry.partition == self.partition)

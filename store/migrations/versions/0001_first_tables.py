@@ -126,22 +126,24 @@ def upgrade() -> None:
     )
     op.create_table(
         "wordings",
-        sa.Column("id", sa.String(length=32), nullable=False),
         sa.Column("exact_key", sa.LargeBinary(length=32), nullable=False),
+        sa.Column("node", sa.String(length=32), nullable=False),
         sa.Column("entry_number", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), nullable=False),
         sa.Column("parent", sa.String(length=32), nullable=True),
         sa.Column("created_at", sa.Float(), nullable=False),
         sa.ForeignKeyConstraint(["entry_number"], ["entries.number"], ondelete="CASCADE"),
-        sa.PrimaryKeyConstraint("id"),
-        sa.UniqueConstraint("exact_key"),
+        sa.PrimaryKeyConstraint("exact_key"),
+        sqlite_with_rowid=False,
     )
     with op.batch_alter_table("wordings", schema=None) as batch_op:
         batch_op.create_index("ix_wordings_entry", ["entry_number"], unique=False)
+        batch_op.create_index("ix_wordings_node", ["node"], unique=False)
 
 
 def downgrade() -> None:
     """Take the revision back."""
     with op.batch_alter_table("wordings", schema=None) as batch_op:
+        batch_op.drop_index("ix_wordings_node")
         batch_op.drop_index("ix_wordings_entry")
 
     op.drop_table("wordings")
