@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.settings import (
+    Setting,
     Settings,
     SettingsError,
     SharingSettings,
@@ -218,15 +219,15 @@ def test_any_name_gets_a_known_one_or_none_as_its_nearest(name: str) -> None:
 
 
 @pytest.mark.parametrize("setting", SETTINGS, ids=lambda s: s.name)
-def test_every_setting_says_what_it_does(setting: object) -> None:
-    description = setting.description  # type: ignore[attr-defined]
+def test_every_setting_says_what_it_does(setting: Setting) -> None:
+    description = setting.description
     assert description.endswith(".")
     assert len(description) > 15
 
 
 @pytest.mark.parametrize("setting", [s for s in SETTINGS if s.kind in ("number", "integer")], ids=lambda s: s.name)
-def test_every_number_has_its_unit_in_its_name_or_says_what_it_counts(setting: object) -> None:
-    key, description = setting.key, setting.description  # type: ignore[attr-defined]
+def test_every_number_has_its_unit_in_its_name_or_says_what_it_counts(setting: Setting) -> None:
+    key, description = setting.key, setting.description
     units = ("_s", "_ms", "_mib", "_kib", "_days", "_hours", "port")
     counted = (
         "confidence (0 to 1)",
