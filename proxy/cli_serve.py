@@ -18,8 +18,10 @@ from typing import Any
 import uvicorn
 
 from proxy.cli_output import UNUSABLE, CommandError, complain, say
-from proxy.logs import configure
+from proxy.logs import configure, event
 from proxy.settings import Loaded, Settings
+
+log = logging.getLogger(__name__)
 
 __all__ = ["bind", "is_loopback", "serve", "url_of"]
 
@@ -95,9 +97,10 @@ class _Server(uvicorn.Server):
         self._announcing = asyncio.create_task(self._announce())
 
     async def _announce(self) -> None:
-        readiness = getattr(self._app.state, "readiness", None)
-        state = await readiness.wait() if readiness is not None else "ready"
+        readiness = self._app.state.readiness
+        state = await readiness.wait()
         say(f"{state}: {self._url}/v1")
+        event(log, logging.INFO, state, url=self._url, **({"why": readiness.why} if readiness.why else {}))
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         if self._announcing is not None:

@@ -11,7 +11,6 @@ import json
 import logging
 import re
 import sys
-import time
 import traceback
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -19,18 +18,19 @@ from typing import Any, TextIO
 
 from proxy.settings import LoggingSettings
 
-__all__ = ["OncePer", "configure", "event", "mask"]
+__all__ = ["configure", "event", "mask"]
 
 _SECRETS = re.compile(
     r"""(?ix) (?P<bearer> \b (?:bearer|basic) \s+ ) [\w\-.~+/=]{4,}
       | (?P<key> \b sk- ) [\w\-]{8,}
+      | (?P<query> [?&] (?: api[-_]?key | key | token | access_token ) = ) [^&\s"]+
       | (?P<url> ://[^:/@\s]* : ) [^@/\s]+ (?=@)"""
 )
 
 
 def mask(text: str) -> str:
-    """Replace bearer tokens, API keys of the ``sk-…`` form and passwords in URLs by ``********``."""
-    return _SECRETS.sub(lambda m: f"{m['bearer'] or m['key'] or m['url']}********", text)
+    """Replace bearer tokens, API keys of the ``sk-…`` form, keys in queries and passwords in URLs by ``********``."""
+    return _SECRETS.sub(lambda m: f"{m['bearer'] or m['key'] or m['query'] or m['url']}********", text)
 
 
 def event(logger: logging.Logger, level: int, name: str, /, *, exc_info: bool = False, **values: Any) -> None:
@@ -95,21 +95,3 @@ def configure(settings: LoggingSettings, stream: TextIO | None = None) -> None:
     if settings.access and settings.level in ("warning", "error"):
         access.addHandler(handler)
         access.propagate = False
-
-
-class OncePer:
-    """Says yes once per ``seconds`` for each kind, and how many were held back: keeps a failing part from flooding."""
-
-    def __init__(self, seconds: float = 60.0) -> None:
-        self._seconds = seconds
-        self._last: dict[str, float] = {}
-        self._held: dict[str, int] = {}
-
-    def __call__(self, kind: str) -> int | None:
-        """The number of events held back since the last yes, or ``None`` for no."""
-        now = time.monotonic()
-        if now - self._last.get(kind, -self._seconds) < self._seconds:
-            self._held[kind] = self._held.get(kind, 0) + 1
-            return None
-        self._last[kind] = now
-        return self._held.pop(kind, 0)
