@@ -417,7 +417,16 @@ async def _explain(request: Request) -> Response:
     path = request.query_params.get("path", "/v1/chat/completions")
     body = await _body(request, int(settings.server.max_body_mib * 2**20))
     peer = request.client.host if request.client else None
-    return JSONResponse(await explained(_cache(request), turns, request.headers, path, body, peer=peer))
+    headers = _without_admin_token(request.headers, settings)
+    return JSONResponse(await explained(_cache(request), turns, headers, path, body, peer=peer))
+
+
+def _without_admin_token(headers: Headers, settings: Settings) -> Headers:
+    """The caller's own headers: an admin token sent as the bearer is nobody's credential."""
+    token = settings.admin.token
+    if token is None or _bearer(headers) != token.get_secret_value():
+        return headers
+    return Headers(raw=[(name, value) for name, value in headers.raw if name != b"authorization"])
 
 
 async def explained(

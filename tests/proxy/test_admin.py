@@ -327,6 +327,12 @@ async def test_the_admin_token_as_header_leaves_the_callers_credential_to_explai
         assert (await http.post("/antiphon/explain", content=body("What is copper?"))).json()["entry"] == entry
 
 
+async def test_the_admin_token_as_bearer_is_nobodys_credential_to_explain(public: Antiphon) -> None:
+    entry = await store(public, "What is copper?", headers={"Accept": "*/*"})
+    async with client(public, Authorization=f"Bearer {TOKEN}") as http:
+        assert (await http.post("/antiphon/explain", content=body("What is copper?"))).json()["entry"] == entry
+
+
 # ------------------------------------------------------------------------------------------------------ what it does
 
 

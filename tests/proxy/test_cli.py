@@ -44,13 +44,30 @@ class Backend(BaseHTTPRequestHandler):
         self.reply(self.replies.get(self.path, {"status": "ok"}))
 
     def do_POST(self) -> None:
-        self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        if json.loads(self.rfile.read(int(self.headers.get("Content-Length", 0)))).get("stream"):
+            self.stream()
+            return
         message = {"role": "assistant", "content": "It shows ships the way."}
         choice = {"index": 0, "message": message, "finish_reason": "stop"}
         usage = {"prompt_tokens": 9, "completion_tokens": 6, "total_tokens": 15}
         self.reply(
             {"id": "c", "object": "chat.completion", "created": 1, "model": "m", "choices": [choice], "usage": usage}
         )
+
+    def stream(self) -> None:
+        """Half a second of events."""
+        self.send_response(200)
+        self.send_header("Content-Type", "text/event-stream")
+        self.send_header("Connection", "close")
+        self.end_headers()
+        for number in range(6):
+            delta = {"role": "assistant", "content": ""} if number == 0 else {"content": f"piece {number} "}
+            choice = {"index": 0, "delta": delta, "finish_reason": "stop" if number == 5 else None}
+            chunk = {"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "m", "choices": [choice]}
+            self.wfile.write(b"data: " + json.dumps(chunk).encode() + b"\n\n")
+            self.wfile.flush()
+            time.sleep(0.1)
+        self.wfile.write(b"data: [DONE]\n\n")
 
     def reply(self, value: Any) -> None:
         data = json.dumps(value).encode()
@@ -349,10 +366,20 @@ def test_the_commands_work_on_a_running_proxy_and_on_its_store_alike(home: Path,
     assert all(row["state"] != "active" for row in entries_of(home, "--store", store))
 
 
-def test_an_interrupt_ends_the_proxy_in_order(home: Path, backend: str) -> None:
-    with serving(home, "--upstream", backend) as (_, process):
-        process.send_signal(signal.SIGINT)
+@pytest.mark.slow
+def test_an_interrupt_lets_a_stream_end_and_stores_its_answer(home: Path, backend: str) -> None:
+    with serving(home, "--upstream", backend) as (url, process):
+        body = {**QUESTION, "stream": True}
+        with httpx.stream("POST", f"{url}/v1/chat/completions", json=body, timeout=20) as reply:
+            lines = reply.iter_lines()
+            first = next(lines)
+            process.send_signal(signal.SIGINT)
+            events = [first, *lines]
         assert process.wait(30) == 0
+    assert [line for line in events if line][-1] == "data: [DONE]"
+    assert sum("piece" in line for line in events) == 5
+    (entry,) = entries_of(home, "--store", str(home / "antiphon.db"))
+    assert entry["answer"] == "piece 1 piece 2 piece 3 piece 4 piece 5 "
 
 
 def test_a_url_without_a_proxy_is_said_to_have_none(home: Path) -> None:
