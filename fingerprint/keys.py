@@ -18,7 +18,7 @@ import msgspec
 
 from fingerprint.conversation import Message, Turn
 from fingerprint.errors import NotUnderstood
-from fingerprint.text import SCHEMA_VERSION, normalise, utf8
+from fingerprint.text import SCHEMA_VERSION, has_lone_surrogates, normalise, utf8
 
 __all__ = [
     "CONVERSATION_FIELDS",
@@ -146,9 +146,9 @@ def identity_parts(
             continue
         if name in _TOOL_FIELDS:
             tool_fields[name] = value
-        elif name == "model" and type(value) is str and value:
+        elif name == "model" and _is_name(value):
             model = value
-        elif name == "lora_path" and type(value) is str and value:
+        elif name == "lora_path" and _is_name(value):
             lora = value
         else:
             fields[name] = value
@@ -215,6 +215,11 @@ def _bound(partition: bytes, identity: bytes) -> bytes:
     if len(partition) != _KEY_BYTES or len(identity) != _KEY_BYTES:
         raise ValueError("partition and identity are keys of 32 bytes")
     return partition + identity
+
+
+def _is_name(value: object) -> bool:
+    # What cannot be written down as a name (nothing, a list, lone surrogates) still counts, among the other fields.
+    return type(value) is str and value != "" and not has_lone_surrogates(value)
 
 
 def _hex(purpose: str, data: bytes) -> str:

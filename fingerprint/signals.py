@@ -24,7 +24,6 @@ import tomllib
 import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
 from importlib import resources
 from typing import Any, Final, Literal, TypeAlias
 
@@ -205,8 +204,7 @@ def _asking_clauses(text: str, table: _Table) -> Iterator[str]:
         yield from (clause for clause in everything if not table.statement.search(clause))
 
 
-@cache
-def _tables() -> tuple[_Table, ...]:
+def _load() -> tuple[_Table, ...]:
     folder = resources.files("fingerprint")
     names = sorted(entry.name for entry in folder.iterdir() if re.fullmatch(r"signals_\w+\.toml", entry.name))
     return tuple(_table(tomllib.loads(folder.joinpath(name).read_text("utf-8"))) for name in names)
@@ -214,7 +212,7 @@ def _tables() -> tuple[_Table, ...]:
 
 def _tables_for(text: str) -> list[_Table]:
     scripts = scripts_of(text)
-    return [table for table in _tables() if table.scripts & scripts]
+    return [table for table in _TABLES if table.scripts & scripts]
 
 
 def _table(raw: Mapping[str, Any]) -> _Table:
@@ -250,3 +248,6 @@ def _table(raw: Mapping[str, Any]) -> _Table:
         elliptical_words=raw["elliptical_words"],
         rules=tuple(rule(kind, entry) for kind in _KINDS for entry in raw.get(kind, ())),
     )
+
+
+_TABLES: Final = _load()  # at import: the first turn should not wait for it
