@@ -95,12 +95,14 @@ def measure(pairs: Iterable[Pair]) -> dict[str, Any]:
 def _table(name: str, figures: dict[str, Any]) -> None:
     print(
         f"\n{name}: {figures['n_equivalent']} equivalent, {figures['n_different']} different; "
-        f"wrongly vetoed {figures['wrong_veto']:.1%}, caught {figures['caught']:.1%}; {figures['ms']['p50']} ms a pair (p50)"
+        f"wrongly vetoed {figures['wrong_veto']:.1%}, caught {figures['caught']:.1%}; "
+        f"{figures['ms']['p50']} ms a pair (p50)"
     )
     print(f"  {'guard':14} {'wrong':>7} {'caught':>7} {'alone: wrong':>13} {'caught':>7}")
     for guard, row in figures["guards"].items():
         print(
-            f"  {guard:14} {row['wrong_veto']:7.2%} {row['caught']:7.2%} {row['wrong_veto_alone']:13.2%} {row['caught_alone']:7.2%}"
+            f"  {guard:14} {row['wrong_veto']:7.2%} {row['caught']:7.2%} "
+            f"{row['wrong_veto_alone']:13.2%} {row['caught_alone']:7.2%}"
         )
     for subtype, row in figures["subtypes"].items():
         reasons = ", ".join(f"{g} {s:.1%}" for g, s in row["guards"].items())

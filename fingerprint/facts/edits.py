@@ -36,14 +36,19 @@ class Edits:
     @property
     def small(self) -> bool:
         """Few enough that every one of them is meant: at most three places, at least twice as much in common."""
-        return bool(self.places) and len(self.places) <= 3 and self.common >= 2 and self.changed <= max(2, self.common // 2)
+        return (
+            bool(self.places)
+            and len(self.places) <= 3
+            and self.common >= 2
+            and self.changed <= max(2, self.common // 2)
+        )
 
 
 _NONE = Edits((), 0, 10_000)
 
 
 def edits_of(mine: Iterable[Token], theirs: Iterable[Token]) -> Edits:
-    """The places in which two token sequences differ, misspellings and inflections apart. At most 160 words are read."""
+    """The places in which two token sequences differ, misspellings and inflections apart. Reads 160 words."""
     a, b = tuple(mine)[:160], tuple(theirs)[:160]
     if not a or not b:
         return _NONE
@@ -75,7 +80,9 @@ def _runs(a: list[str], b: list[str]) -> list[tuple[int, int, int]]:
 def _without_slips(mine: tuple[Token, ...], theirs: tuple[Token, ...]) -> tuple[tuple[Token, ...], tuple[Token, ...]]:
     left, right = list(mine), list(theirs)
     for token in mine:
-        partner = next((other for other in right if is_slip(token.low, other.low, names=token.capital and other.capital)), None)
+        partner = next(
+            (other for other in right if is_slip(token.low, other.low, names=token.capital and other.capital)), None
+        )
         if partner is not None:
             left.remove(token)
             right.remove(partner)

@@ -16,15 +16,30 @@ from fingerprint.facts.literals import Literals, literals_of, plain
 from fingerprint.facts.quantities import Quantity, fold_numerals, numbers_of, times_of
 from fingerprint.facts.tables import Lexicon, lexicon
 
-__all__ = ["MAX_CHARACTERS", "Facts", "Sentence", "Token", "facts_of", "is_negation", "is_noun", "is_slip", "language_of", "stem"]
+__all__ = [
+    "MAX_CHARACTERS",
+    "Facts",
+    "Sentence",
+    "Token",
+    "facts_of",
+    "is_negation",
+    "is_noun",
+    "is_slip",
+    "language_of",
+    "stem",
+]
 
-MAX_CHARACTERS = 16_000  # what lies beyond is compared as a whole, by digest
+MAX_CHARACTERS = 8_000  # what lies beyond is compared as a whole, by digest
 
 _TOKEN = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]{1,3})?|\d+(?:[.,:]\d+)*|[\U0001F1E6-\U0001F1FF]{2}|[%€$£&+#]")
 _HAN = re.compile(r"[\u4e00-\u9fff\u3400-\u4dbf]+")
 _OTHER_CJK = re.compile(r"[\u3040-\u30ff\uac00-\ud7af]")
 _SENTENCE = re.compile(r"[^.!?。！？\n;；]+(?:\.(?=\S)[^.!?。！？\n;；]*)*[.!?。！？\n;；]*")
-_HESITATION = re.compile(r"\b(?:no,? wait|wait,? no|scratch that|or uh|or um|uh+m?|er|um|no not|no,? sorry|or rather|i mean|make that|not right)\b", re.IGNORECASE)
+_HESITATION = re.compile(
+    r"\b(?:no,? wait|wait,? no|scratch that|or uh|or um|uh+m?|er|um|no not|no,? sorry|or rather"
+    r"|i mean|make that|not right)\b",
+    re.IGNORECASE,
+)
 _WORD = re.compile(r"\S+")
 _PIECE = re.compile(r"\d+(?:\.\d+)?|[A-Za-z]+|[^\W\d]")
 _LATIN = re.compile(r"[A-Za-z\u00c0-\u024f]")
@@ -110,7 +125,44 @@ def language_of(text: str) -> str:
     return "en" if latin or not sample.strip() or not any(c.isalpha() for c in sample) else "other"
 
 
-_IRREGULAR = {"children": "child", "people": "person", "men": "man", "women": "woman", "feet": "foot", "paid": "pay", "bought": "buy", "sent": "send", "wrote": "write", "written": "write", "broke": "break", "broken": "break", "went": "go", "gone": "go", "made": "make", "lost": "lose", "kept": "keep", "left": "leave", "took": "take", "taken": "take", "gave": "give", "given": "give", "said": "say", "found": "find", "began": "begin", "chose": "choose", "chosen": "choose"}  # fmt: skip
+_IRREGULAR = dict(
+    pair.split(":", 1)
+    for pair in [
+        "children:child",
+        "people:person",
+        "men:man",
+        "women:woman",
+        "feet:foot",
+        "paid:pay",
+        "bought:buy",
+        "sent:send",
+        "wrote:write",
+        "written:write",
+        "broke:break",
+        "broken:break",
+        "went:go",
+        "gone:go",
+        "made:make",
+        "lost:lose",
+        "kept:keep",
+        "left:leave",
+        "took:take",
+        "taken:take",
+        "gave:give",
+        "given:give",
+        "said:say",
+        "found:find",
+        "began:begin",
+        "chose:choose",
+        "chosen:choose",
+    ]
+)
+# Longest first, with the least number of letters that must remain.
+_SUFFIXES = tuple(
+    (suffix, least)
+    for least, suffixes in ((3, "ations ation ing ies ied ed es"), (4, "ings ers ly er"), (3, "s e y"))
+    for suffix in suffixes.split()
+)
 
 
 @lru_cache(maxsize=16384)
@@ -121,41 +173,18 @@ def stem(word: str) -> str:
     word = word.removesuffix("'s").removesuffix("’s")
     if word in _IRREGULAR:
         return _IRREGULAR[word]
-    for suffix, least in (
-        ("ations", 3),
-        ("ation", 3),
-        ("ings", 4),
-        ("ing", 3),
-        ("ies", 3),
-        ("ied", 3),
-        ("ers", 4),
-        ("ed", 3),
-        ("es", 3),
-        ("ly", 4),
-        ("er", 4),
-        ("s", 3),
-        ("e", 3),
-        ("y", 3),
-    ):
-        if (
-            word.endswith(suffix)
-            and len(word) - len(suffix) >= least
-            and not (suffix == "s" and word.endswith(("ss", "us", "is")))
-            and not (
-                suffix == "es" and not word.endswith(("ses", "xes", "ches", "shes", "zes", "oes", "ies")) and False
-            )
-        ):
-            word = word[: -len(suffix)]
-            if (
-                suffix in {"ing", "ed", "ings", "er", "ers"}
-                and len(word) > 3
-                and word[-1] == word[-2]
-                and word[-1] not in "lsz"
-            ):
-                word = word[:-1]
-            if suffix == "s" and len(word) > 3 and word.endswith("e"):
-                word = word[:-1]
-            break
+    for suffix, least in _SUFFIXES:
+        if not word.endswith(suffix) or len(word) - len(suffix) < least:
+            continue
+        if suffix == "s" and word.endswith(("ss", "us", "is")):
+            continue
+        word = word[: -len(suffix)]
+        doubled = len(word) > 3 and word[-1] == word[-2] and word[-1] not in "lsz"
+        if suffix in {"ing", "ed", "ings", "er", "ers"} and doubled:
+            word = word[:-1]
+        if suffix == "s" and len(word) > 3 and word.endswith("e"):
+            word = word[:-1]
+        break
     return word
 
 
@@ -176,7 +205,12 @@ def is_slip(one: str, other: str, *, names: bool = False) -> bool:
     longest = max(len(one), len(other))
     if names:  # one letter missing, doubled or two in the wrong order; another letter is another name
         apart = len(one) != len(other) or sorted(one) == sorted(other)
-        return apart and longest >= 5 and one[-1] == other[-1] and DamerauLevenshtein.distance(one, other, score_cutoff=1) <= 1
+        return (
+            apart
+            and longest >= 5
+            and one[-1] == other[-1]
+            and DamerauLevenshtein.distance(one, other, score_cutoff=1) <= 1
+        )
     allowed = 1 if longest < 8 else 2
     return DamerauLevenshtein.distance(one, other, score_cutoff=allowed) <= allowed
 
@@ -218,7 +252,7 @@ def _tokens(text: str, language: str, words: Lexicon) -> list[Token]:
     return tokens
 
 
-_ASKING_LAST = frozenset("不 没 没有 否 吗 呢 吧 啊 呀 嘛 了".split())
+_ASKING_LAST = frozenset(["不", "没", "没有", "否", "吗", "呢", "吧", "啊", "呀", "嘛", "了"])
 
 
 def is_negation(tokens: tuple[Token, ...], at: int, words: Lexicon) -> bool:
@@ -300,8 +334,8 @@ def _retracted(text: str, words: Lexicon) -> str:
 
 
 def _taken_back(before: str, after: str, *, spaced: bool) -> int:
-    """Where what is taken back begins: at the word the correction repeats, or at the last number where it gives another,
-    else at the last word."""
+    """Where what is taken back begins: at the word the correction repeats, or at the last number where it gives
+    another, else at the last word."""
     clause = max(before.rfind(mark) for mark in "，,。！？!?；;\n.") + 1
     pieces = [match.start() + clause for match in (_WORD if spaced else _PIECE).finditer(before[clause:])] or [clause]
     first = (_WORD if spaced else _PIECE).search(after)

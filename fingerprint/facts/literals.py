@@ -1,6 +1,7 @@
 """What a message quotes character for character: code, URLs, paths, ids, versions, quotations, given text, emoji.
 
-Every pattern is linear: no nested repetition, every repetition bounded or over a class that cannot match what follows it.
+Every pattern is linear: no nested repetition, every repetition bounded or over a class that cannot match what
+follows it.
 """
 
 from __future__ import annotations
@@ -47,7 +48,8 @@ _ID = re.compile(
     r"(?<![\w.])#\s?[A-Za-z]{0,8}-?\d[\w-]{0,30}"  # #ORD-789, #42
     r"|(?<![\w.-])[A-Za-z]{1,8}(?:-[A-Za-z]{1,6})?-\d[\w-]{0,30}"  # SUP-4471
     r"|(?<![\w.-])0x[0-9a-fA-F]{2,16}(?!\w)"
-    r"|(?<![\w.-])(?=[A-Za-z0-9]{2,40}(?![\w]))(?:[A-Za-z]{1,20}\d[A-Za-z0-9]{0,38}|\d{1,20}[A-Za-z]{1,3}\d[A-Za-z0-9]{0,20})"  # E18, KL4T9, 4G5
+    r"|(?<![\w.-])(?=[A-Za-z0-9]{2,40}(?![\w]))(?:[A-Za-z]{1,20}\d[A-Za-z0-9]{0,38}"
+    r"|\d{1,20}[A-Za-z]{1,3}\d[A-Za-z0-9]{0,20})"  # E18, KL4T9, 4G5
     r"|(?<![\w.,-])\d{7,24}(?![\w.,])"  # a long run of digits is a name, not a quantity
 )
 _VERSION = re.compile(
@@ -126,7 +128,6 @@ def literals_of(text: str, words: Lexicon) -> tuple[Literals, str]:
     ids: list[str] = []
     versions: list[str] = []
     quoted: list[str] = []
-    emoji: list[str] = []
     rest = text
 
     def take(pattern: re.Pattern[str], into: list[str], fold: bool = False) -> None:
@@ -185,9 +186,7 @@ def literals_of(text: str, words: Lexicon) -> tuple[Literals, str]:
     take(_FLAG, code)
     take(_IDENTIFIER, code)
     take(_OPERATOR, code)
-    for match in _EMOJI.finditer(rest):
-        if match.group() not in _MOODS:
-            emoji.append(match.group())
+    emoji = [match.group() for match in _EMOJI.finditer(rest) if match.group() not in _MOODS]
     return (
         Literals(
             code=_unique(code),

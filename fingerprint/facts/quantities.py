@@ -11,7 +11,8 @@ __all__ = ["Quantity", "fold_numerals", "numbers_of", "times_of"]
 
 _CURRENCY = r"[$€£¥₹₩]"
 _NUMBER = re.compile(
-    rf"({_CURRENCY})?\s?(?<![\d.])(?<!\d,)([-−+](?=\d)(?<![\w)]-))?(\d{{1,3}}(?:[, '’]\d{{3}}){{1,4}}(?!\d)(?:\.\d{{1,8}})?|\d{{1,15}}(?:\.\d{{1,8}})?|\.\d{{1,8}})"
+    rf"({_CURRENCY})?\s?(?<![\d.])(?<!\d,)([-−+](?=\d)(?<![\w)]-))?"
+    rf"(\d{{1,3}}(?:[, '’]\d{{3}}){{1,4}}(?!\d)(?:\.\d{{1,8}})?|\d{{1,15}}(?:\.\d{{1,8}})?|\.\d{{1,8}})"
     rf"\s?({_CURRENCY}|[%°]\s?[CFcf]?(?!\w)|[A-Za-z]{{1,14}}/?h?(?![A-Za-z]))?"
 )
 _CLOCK = re.compile(
@@ -245,8 +246,7 @@ def numbers_of(text: str, words: Lexicon) -> tuple[Quantity, ...]:
     if words.language == "zh":
         found.extend(_ordinal(float(match.group(1))) for match in _ZH_ORDINAL.finditer(text))
         text = _ZH_ORDINAL.sub(lambda match: " " * len(match.group()), text)
-    for match in _DIGIT_ORDINAL.finditer(text):
-        found.append(_ordinal(float(match.group(1))))
+    found.extend(_ordinal(float(match.group(1))) for match in _DIGIT_ORDINAL.finditer(text))
     text = _DIGIT_ORDINAL.sub(lambda match: " " * len(match.group()), text)
     text = _fold_words(text, words, found)
     for match in _NUMBER.finditer(text):
@@ -370,7 +370,13 @@ def fold_numerals(text: str, words: Lexicon) -> str:
         if len(numeral) <= 2 and any(idiom in around and numeral[0] in idiom for idiom in words.number_idioms):
             return numeral
         follows, before = text[match.end() : match.end() + 1], text[match.start() - 1 : match.start()]
-        if len(numeral) == 1 and numeral not in words.scales and follows not in words.measures and before != "第" and not before.isdigit():
+        if (
+            len(numeral) == 1
+            and numeral not in words.scales
+            and follows not in words.measures
+            and before != "第"
+            and not before.isdigit()
+        ):
             return numeral  # part of a name (三体), not a count
         if all(character in words.scales for character in numeral) and numeral not in {"十", "拾"}:
             before = text[match.start() - 1 : match.start()]

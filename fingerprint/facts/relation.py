@@ -14,8 +14,8 @@ RelationKind = Literal["equal", "compatible", "conflict"]
 class Relation:
     """How one field of two turns compares; ``sentence`` is what ``explain`` prints.
 
-    ``equal``: both say the same; ``compatible``: at least one is silent, or the difference lies in what the turns do not
-    rely on; ``conflict``: both cannot deserve one answer.
+    ``equal``: both say the same; ``compatible``: at least one is silent, or the difference lies in what the turns do
+    not rely on; ``conflict``: both cannot deserve one answer.
     """
 
     name: str  # "numbers", "entities", "polarity", "direction", "context", …

@@ -76,7 +76,11 @@ def _counts(sentences: Iterable[Sentence]) -> list[Quantity]:
 
 
 def _lost(mine: Iterable[Quantity], there: Side) -> list[Quantity]:
-    return [q for q in mine if q.value not in there.numbers and q.written not in there.numbers and not there.says(f"{q.written:g}")]
+    return [
+        q
+        for q in mine
+        if q.value not in there.numbers and q.written not in there.numbers and not there.says(f"{q.written:g}")
+    ]
 
 
 def _numbers(c: Comparison) -> Relation:
@@ -96,7 +100,9 @@ def _numbers(c: Comparison) -> Relation:
     pairs = [(p, q) for p in lost_a for q in lost_b if _same_kind(p, q) and not _about_equal(p, q)]
     if not pairs and c.alike(_SAME_FRAME):
         focused = _counts(c.one.focus), _counts(c.two.focus)
-        pairs = [(p, q) for p in lost_a if p in focused[0] for q in lost_b if q in focused[1] and not _about_equal(p, q)]
+        pairs = [
+            (p, q) for p in lost_a if p in focused[0] for q in lost_b if q in focused[1] and not _about_equal(p, q)
+        ]
     if pairs and 1.0 not in {pairs[0][0].written, pairs[0][1].written}:
         return _differ("numbers", "The numbers differ", [pairs[0][0]], [pairs[0][1]])
     if c.alike(_CLOSE) and bool(lost_a) != bool(lost_b):
@@ -109,18 +115,25 @@ def _numbers(c: Comparison) -> Relation:
 
 
 def _chatty(q: Quantity, c: Comparison) -> bool:
-    """"4" and "2" written for "for" and "to"."""
-    return q.written in {2, 4} and not q.dimension and c.words.language == "en" and (not q.noun or q.noun in c.words.verbs or q.noun in _AFTER_TO)
+    """ "4" and "2" written for "for" and "to"."""
+    return (
+        q.written in {2, 4}
+        and not q.dimension
+        and c.words.language == "en"
+        and (not q.noun or q.noun in c.words.verbs or q.noun in _AFTER_TO)
+    )
 
 
-_AFTER_TO = frozenset("let have be see use turn get stay know tell keep put set stop".split())
+_AFTER_TO = frozenset(
+    ["let", "have", "be", "see", "use", "turn", "get", "stay", "know", "tell", "keep", "put", "set", "stop"]
+)
 
 
 def _equal_to_one_of(q: Quantity, others: list[Quantity]) -> bool:
     """The same amount in another unit or without one."""
     return any(
         (q.value == o.value and q.dimension == o.dimension)
-        or (q.written == o.written and (not q.dimension or not o.dimension or q.dimension == o.dimension == "" ))
+        or (q.written == o.written and (not q.dimension or not o.dimension or q.dimension == o.dimension == ""))
         or (o.value == q.written and not q.dimension)
         or (q.value == o.written and not o.dimension)
         for o in others
@@ -129,7 +142,11 @@ def _equal_to_one_of(q: Quantity, others: list[Quantity]) -> bool:
 
 def _about_equal(p: Quantity, q: Quantity) -> bool:
     """Two months and eight weeks: other units, and less than a tenth apart."""
-    return p.written != q.written and p.dimension == q.dimension != "" and abs(p.value - q.value) <= 0.1 * max(p.value, q.value)
+    return (
+        p.written != q.written
+        and p.dimension == q.dimension != ""
+        and abs(p.value - q.value) <= 0.1 * max(p.value, q.value)
+    )
 
 
 def _same_kind(p: Quantity, q: Quantity) -> bool:
@@ -144,7 +161,14 @@ def _units(c: Comparison) -> Relation:
     for q in _counts(left):
         for other in _counts(right):
             apart = (q.value, q.dimension) != (other.value, other.dimension)
-            if apart and q.written == other.written and q.dimension and other.dimension and not _amounts(q, right) and not _amounts(other, left):
+            if (
+                apart
+                and q.written == other.written
+                and q.dimension
+                and other.dimension
+                and not _amounts(q, right)
+                and not _amounts(other, left)
+            ):
                 return _differ("units", "The same number has another unit", [q], [other])
     return Relation("units", "compatible", "No number has another unit on the other side.")
 
@@ -190,7 +214,9 @@ def _options(c: Comparison) -> Relation:
     mine = {q.value for q in c.one.numbers if q.dimension == "ordinal"}
     theirs = {q.value for q in c.two.numbers if q.dimension == "ordinal"}
     if not mine or not theirs or mine & theirs:
-        return Relation("options", "compatible" if mine or theirs else "equal", "No other option is chosen by its position.")
+        return Relation(
+            "options", "compatible" if mine or theirs else "equal", "No other option is chosen by its position."
+        )
     one, two = c.a.offer, c.b.offer
     if one is not None and two is not None and one.folded != two.folded:
         return Relation("options", "compatible", "Another position is chosen from another list.")
@@ -200,7 +226,9 @@ def _options(c: Comparison) -> Relation:
 # --- what stands there character for character ----------------------------------------------------------------------
 
 
-def _literal(name: str, what: str, read: Callable[[Facts], tuple[str, ...]], *, one_sided: bool) -> Callable[[Comparison], Relation]:
+def _literal(
+    name: str, what: str, read: Callable[[Facts], tuple[str, ...]], *, one_sided: bool
+) -> Callable[[Comparison], Relation]:
     def rule(c: Comparison) -> Relation:
         mine, theirs = read(c.one), read(c.two)
         if not mine and not theirs:
@@ -230,7 +258,9 @@ def _given(c: Comparison) -> Relation:
         return Relation("given_text", "conflict", "The texts differ beyond the part that is read closely.")
     mine, theirs = c.one.literals.given, c.two.literals.given
     if mine == theirs:
-        return Relation("given_text", "equal", "The same text is handed over." if mine else "Neither message hands over a text.")
+        return Relation(
+            "given_text", "equal", "The same text is handed over." if mine else "Neither message hands over a text."
+        )
     if mine and theirs:
         return Relation("given_text", "conflict", "Another text is handed over.")
     return Relation("given_text", "compatible", "Only one message hands over a text.")
@@ -263,7 +293,9 @@ def _polarity(c: Comparison) -> Relation:
     parity = (sum(s.negations for s in c.mine) + sum(s.negations for s in c.theirs)) % 2
     if c.near:
         if opposite and not parity:
-            return Relation("polarity", "conflict", f"One message says the opposite of the other ({_named(opposite, c)}).")
+            return Relation(
+                "polarity", "conflict", f"One message says the opposite of the other ({_named(opposite, c)})."
+            )
         if parity and not opposite and not corrected:
             return Relation("polarity", "conflict", "One message negates what the other asks.")
         prefixed = _prefixed(c)
@@ -279,16 +311,25 @@ def _polarity(c: Comparison) -> Relation:
 
 
 def _reordered(c: Comparison) -> bool:
-    """Whether the messages choose from the same options in another order, so that "the first" and "the last" can meet."""
+    """Whether the messages choose from the same options in another order: "the first", "the last" can meet."""
     one, two = c.a.offer, c.b.offer
-    if c.one is not c.a.last or one is None or two is None or one.folded == two.folded or not c.one.elliptic or not c.two.elliptic:
+    if (
+        c.one is not c.a.last
+        or one is None
+        or two is None
+        or one.folded == two.folded
+        or not c.one.elliptic
+        or not c.two.elliptic
+    ):
         return False
     return one.content == two.content
 
 
 def _named(opposite: tuple[int, int], c: Comparison) -> str:
     pair = opposite[0]
-    return " / ".join(next((form for form, sides in c.words.antonym_sides.items() if (pair, side) in sides), "") for side in (0, 1))
+    return " / ".join(
+        next((form for form, sides in c.words.antonym_sides.items() if (pair, side) in sides), "") for side in (0, 1)
+    )
 
 
 def _prefixed(c: Comparison) -> tuple[str, str] | None:
@@ -303,8 +344,33 @@ def _prefixed(c: Comparison) -> tuple[str, str] | None:
 
 
 _STRICT = frozenset({"all", "both", "only", "half", "none"})
-_FIRST = frozenset("i me my mine myself we us our ours i'm i've i'd i'll we're we've 我 我们 咱 咱们 本人".split())
-_THIRD = frozenset("he him his she her hers they them their theirs 他 她 他们 她们".split())
+_FIRST = frozenset(
+    [
+        "i",
+        "me",
+        "my",
+        "mine",
+        "myself",
+        "we",
+        "us",
+        "our",
+        "ours",
+        "i'm",
+        "i've",
+        "i'd",
+        "i'll",
+        "we're",
+        "we've",
+        "我",
+        "我们",
+        "咱",
+        "咱们",
+        "本人",
+    ]
+)
+_THIRD = frozenset(
+    ["he", "him", "his", "she", "her", "hers", "they", "them", "their", "theirs", "他", "她", "他们", "她们"]
+)
 
 
 def _scope(c: Comparison) -> Relation:
@@ -338,9 +404,17 @@ def _scope_in(place: Edit, c: Comparison) -> Relation | None:
             )
         )
     (quantity_a, person_a, self_a, modal_a), (quantity_b, person_b, self_b, modal_b) = sides
-    if quantity_a != quantity_b and not (bool(quantity_a) != bool(quantity_b) and (c.a.history or c.b.history) and c.a.history != c.b.history) and (quantity_a | quantity_b) & _STRICT:
+    if (
+        quantity_a != quantity_b
+        and not (bool(quantity_a) != bool(quantity_b) and (c.a.history or c.b.history) and c.a.history != c.b.history)
+        and (quantity_a | quantity_b) & _STRICT
+    ):
         return _differ("scope", "Another number of things is meant", quantity_a, quantity_b)
-    if person_a != person_b and not (person_a <= c.b.persons and person_b <= c.a.persons) and not (bool(person_a) != bool(person_b) and (c.one.elliptic or c.two.elliptic)):
+    if (
+        person_a != person_b
+        and not (person_a <= c.b.persons and person_b <= c.a.persons)
+        and not (bool(person_a) != bool(person_b) and (c.one.elliptic or c.two.elliptic))
+    ):
         return _differ("scope", "It is about somebody else", person_a, person_b)
     if self_a and self_b and self_a != self_b:
         return _differ("scope", "It is about somebody else", self_a, self_b)
@@ -352,8 +426,24 @@ def _scope_in(place: Edit, c: Comparison) -> Relation | None:
 # Kinds of question that are another question where the rest is word for word the same.
 _ALMOST = frozenset(
     frozenset(pair)
-    for pair in (("how", "how_long"), ("how", "how_much"), ("how", "how_often"), ("how", "where"), ("how", "who"), ("how_many", "yes_no"),
-    ("how_long", "yes_no"), ("when", "yes_no"), ("why", "yes_no"), ("what", "when"), ("what", "where"), ("what", "why"), ("which", "why"), ("how_much", "which"), ("how_long", "which"), ("how_many", "which"))
+    for pair in (
+        ("how", "how_long"),
+        ("how", "how_much"),
+        ("how", "how_often"),
+        ("how", "where"),
+        ("how", "who"),
+        ("how_many", "yes_no"),
+        ("how_long", "yes_no"),
+        ("when", "yes_no"),
+        ("why", "yes_no"),
+        ("what", "when"),
+        ("what", "where"),
+        ("what", "why"),
+        ("which", "why"),
+        ("how_much", "which"),
+        ("how_long", "which"),
+        ("how_many", "which"),
+    )
 )
 
 
@@ -380,10 +470,10 @@ def _question(c: Comparison) -> Relation:
 
 
 def _action(c: Comparison) -> Relation:
-    """Another verb of the table in the only place that was changed: "edit the file" against "delete the file"."""
-    if c.near and len(c.edits.places) == 1:
-        left = [t for t in c.edits.places[0].mine if t.low in c.words.verbs]
-        right = [t for t in c.edits.places[0].theirs if t.low in c.words.verbs]
+    """Another verb of the table in one of two places that were changed: "edit the file" against "delete the file"."""
+    for place in c.edits.places if c.near and len(c.edits.places) <= 2 else ():
+        left = [t for t in place.mine if t.low in c.words.verbs]
+        right = [t for t in place.theirs if t.low in c.words.verbs]
         if len(left) == len(right) == 1 and left[0].stem != right[0].stem:
             return _differ("action", "Something else is to be done", [left[0].low], [right[0].low])
     return Relation("action", "compatible", "Nothing says that something else is to be done.")
@@ -401,7 +491,9 @@ def _entities(c: Comparison) -> Relation:
                 return _differ("entities", "Another thing is named", [t.low for t in left], [t.low for t in right])
     alternatives = _alternatives(c)
     if alternatives:
-        return _differ("entities", "One of several alternatives is replaced by another", [alternatives[0]], [alternatives[1]])
+        return _differ(
+            "entities", "One of several alternatives is replaced by another", [alternatives[0]], [alternatives[1]]
+        )
     mine = [n for n in _focus_names(c.one) if not c.b.has_name(n)]
     theirs = [n for n in _focus_names(c.two) if not c.a.has_name(n)]
     if mine and theirs and (c.near or c.alike(_SAME_FRAME)):
@@ -431,7 +523,42 @@ def _focus_names(facts: Facts) -> list[str]:
 
 
 _BEFORE_NOUN = frozenset(
-    "a an the my your our his her their its this that these those of in on at for from with by into about against per each every any some no which what 's".split()
+    [
+        "a",
+        "an",
+        "the",
+        "my",
+        "your",
+        "our",
+        "his",
+        "her",
+        "their",
+        "its",
+        "this",
+        "that",
+        "these",
+        "those",
+        "of",
+        "in",
+        "on",
+        "at",
+        "for",
+        "from",
+        "with",
+        "by",
+        "into",
+        "about",
+        "against",
+        "per",
+        "each",
+        "every",
+        "any",
+        "some",
+        "no",
+        "which",
+        "what",
+        "'s",
+    ]
 )
 
 
@@ -439,7 +566,11 @@ def _things(place: Edit, left: list[Token], right: list[Token], c: Comparison) -
     """Whether the words that replace one another name things, not ways of saying something."""
     if all(t.capital for t in left) and all(t.capital for t in right):
         return True
-    if any(c.words.contrasts.get(p.low, frozenset()) & c.words.contrasts.get(q.low, frozenset()) for p in left for q in right):
+    if any(
+        c.words.contrasts.get(p.low, frozenset()) & c.words.contrasts.get(q.low, frozenset())
+        for p in left
+        for q in right
+    ):
         return True
     if c.one.language == "zh":
         text_a, text_b = "".join(t.low for t in left), "".join(t.low for t in right)
@@ -447,7 +578,9 @@ def _things(place: Edit, left: list[Token], right: list[Token], c: Comparison) -
         return not shared and all(is_noun(t.low) for t in (*left, *right))
     if c.one.language == "other":
         return True
-    return place.before in _BEFORE_NOUN or (bool(place.mine) and bool(place.theirs) and place.mine[0].low == place.theirs[0].low in _BEFORE_NOUN)
+    return place.before in _BEFORE_NOUN or (
+        bool(place.mine) and bool(place.theirs) and place.mine[0].low == place.theirs[0].low in _BEFORE_NOUN
+    )
 
 
 def _direction(c: Comparison) -> Relation:
@@ -456,7 +589,7 @@ def _direction(c: Comparison) -> Relation:
     if turned and (c.near or c.alike(_SAME_FRAME)) and len(c.one.focus) == len(c.two.focus) == 1:
         return Relation("direction", "conflict", "The direction is turned round.")
     places = c.edits.places
-    if c.near and len(places) == 2 and _exchanged(*places):
+    if c.near and len(places) == 2 and _exchanged(*places) and not _symmetric(places[0], places[1], c):
         return Relation("direction", "conflict", "Two things have changed places.")
     swapped = _swapped(c)
     if swapped:
@@ -466,12 +599,22 @@ def _direction(c: Comparison) -> Relation:
 
 def _exchanged(first: Edit, second: Edit) -> bool:
     """Whether what stands in the first place here stands in the second there, and the other way round."""
-    mine, theirs = _stems(first.mine), _stems(first.theirs)
-    return bool(mine and theirs) and mine == _stems(second.theirs) and theirs == _stems(second.mine)
+    mine, theirs = _lows(first.mine), _lows(first.theirs)
+    return bool(mine and theirs) and mine == _lows(second.theirs) and theirs == _lows(second.mine)
 
 
-def _stems(tokens: Iterable[Token]) -> list[str]:
-    return [t.stem for t in tokens if t.content or t.low[0].isdigit()]
+def _lows(tokens: Iterable[Token]) -> list[str]:
+    return [t.low for t in tokens]
+
+
+def _symmetric(first: Edit, second: Edit, c: Comparison) -> bool:
+    """Whether only words such as "and" or "or" stand between the two, so that their order says nothing."""
+    tokens = [t.low for s in c.mine for t in s.tokens]
+    if not first.mine or not second.mine:
+        return False
+    start = next((at for at, low in enumerate(tokens) if low == first.mine[-1].low), -1)
+    end = next((at for at, low in enumerate(tokens) if at > start and low == second.mine[0].low), -1)
+    return 0 <= start < end and all(low in c.words.symmetric for low in tokens[start + 1 : end])
 
 
 def _swapped(c: Comparison) -> tuple[str, str] | None:

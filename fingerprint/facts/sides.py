@@ -39,7 +39,9 @@ class Side:
     @cached_property
     def persons(self) -> frozenset[str]:
         """Everybody the conversation is about."""
-        return frozenset(x for facts in (self.last, *(f for _, f in self.history)) for s in facts.sentences for x in s.persons)
+        return frozenset(
+            x for facts in (self.last, *(f for _, f in self.history)) for s in facts.sentences for x in s.persons
+        )
 
     @cached_property
     def names(self) -> frozenset[str]:
@@ -56,7 +58,11 @@ class Side:
             return True
         if any(is_slip(name, other, names=True) for other in self.names):
             return True
-        return any(is_slip(name, word, names=False) for word in self.words - self.names if abs(len(word) - len(name)) <= 2 and word[:1] == name[:1])
+        return any(
+            is_slip(name, word, names=False)
+            for word in self.words - self.names
+            if abs(len(word) - len(name)) <= 2 and word[:1] == name[:1]
+        )
 
     @cached_property
     def solid(self) -> str:

@@ -95,12 +95,14 @@ def _pairs(table: str) -> dict[str, str]:
     return dict(zip(words[::2], words[1::2], strict=True))
 
 
-def _antonyms(table: str) -> dict[str, tuple[tuple[int, int], ...]]:
+def _antonyms(table: str, negations: frozenset[str]) -> dict[str, tuple[tuple[int, int], ...]]:
     sides: dict[str, list[tuple[int, int]]] = {}
     for pair, line in enumerate(filter(None, map(str.strip, table.splitlines()))):
         for side, forms in enumerate(line.split(" : ")):
-            for form in forms.split("|"):
-                sides.setdefault(form.strip(), []).append((pair, side))
+            for form in map(str.strip, forms.split("|")):
+                # A form that negates (不准) is found as a negation; as an opposite too it would cancel itself out.
+                if form not in negations and not (form[0] in "不没未" and len(form) <= 3):
+                    sides.setdefault(form, []).append((pair, side))
     return {form: tuple(found) for form, found in sides.items()}
 
 
@@ -122,7 +124,7 @@ def _units(table: str) -> dict[str, tuple[str, float]]:
 
 @cache
 def lexicon(language: str) -> Lexicon:
-    """The tables of ``language`` (one of ``LANGUAGES``); other languages get the English ones, whose words they lack."""
+    """The tables of ``language`` (one of ``LANGUAGES``); others get the English ones, whose words they lack."""
     name = language if language in LANGUAGES else "en"
     raw = tomllib.loads(resources.files(__package__).joinpath(f"{name}.toml").read_text(encoding="utf-8"))
     spaced = name != "zh"
@@ -144,7 +146,8 @@ def lexicon(language: str) -> Lexicon:
     number_words = {w: float(v) for w, v in _pairs(numbers.get("words", "") or numbers.get("digits", "")).items()}
     modality, persons = _labelled(raw["modality"]["table"]), _labelled(raw["persons"]["table"])
     quantifiers, formats = _labelled(raw["quantifiers"]["table"]), _labelled(raw["formats"]["table"])
-    antonyms = _antonyms(raw["polarity"]["antonyms"])
+    negations = frozenset(raw["polarity"]["negations"].split())
+    antonyms = _antonyms(raw["polarity"]["antonyms"], negations)
     courtesy = "|".join(words["courtesy"])
     units = _units(raw["units"]["table"])
     if name != "en":  # international signs are written in every language
@@ -153,7 +156,7 @@ def lexicon(language: str) -> Lexicon:
         language=name,
         stop=frozenset(words["stop"].split()),
         courtesy=re.compile(rf"(?<![^\W_])(?:{courtesy})(?![^\W_])" if spaced else f"(?:{courtesy})", fold),
-        negations=_any_of([n for n in raw["polarity"]["negations"].split() if n != "n't"], bounded=spaced),
+        negations=_any_of(negations - {"n't"}, bounded=spaced),
         prefixes=tuple(raw["polarity"]["prefixes"]),
         antonyms=_any_of(antonyms, bounded=spaced),
         antonym_sides=antonyms,
