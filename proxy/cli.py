@@ -62,7 +62,7 @@ def _all(
 
 def _load(config: Path | None, sets: list[str] | None, flags: dict[str, tuple[str, Any]] | None = None) -> Loaded:
     """The settings under these flags: dotted name → (what the user typed, value or ``None``)."""
-    from proxy.settings import every_setting, load, nearest
+    from proxy.settings import every_setting, list_from_text, load, nearest
 
     known = {setting.name: setting for setting in every_setting()}
     values: dict[str, Any] = {}
@@ -77,8 +77,7 @@ def _load(config: Path | None, sets: list[str] | None, flags: dict[str, tuple[st
             raise CommandError(
                 f"--set: unknown setting {name}" + (f"; did you mean {guess}?" if guess else ""), UNUSABLE
             )
-        split = [word.strip() for word in value.split(",") if word.strip()]
-        values[name] = split if known[name].takes_list else value
+        values[name] = list_from_text(value, f"--set {name}") if known[name].takes_list else value
         names[name] = f"--set {name}"
     for name, (flag, value) in (flags or {}).items():
         if value is not None:
@@ -320,7 +319,11 @@ def eval_pairs(
             raise CommandError(f"there is no file {file}", UNUSABLE)
     from eval.pairs import run
 
-    run(files, shared=shared, json_out=json_out, limit=limit)
+    try:
+        run(files, shared=shared, json_out=json_out, limit=limit)
+    except (KeyError, ValueError) as error:
+        names = ", ".join(file.name for file in files)
+        raise CommandError(f"{names}: not in the pair format ({error})", UNUSABLE) from error
 
 
 def _plain(value: Any) -> str:

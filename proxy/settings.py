@@ -49,6 +49,7 @@ __all__ = [
     "data_folder",
     "every_setting",
     "example_toml",
+    "list_from_text",
     "load",
     "nearest",
     "policy_of",
@@ -275,8 +276,8 @@ class AdminSettings(_Section):
 
     @model_validator(mode="after")
     def _long_enough(self) -> AdminSettings:
-        if self.token is not None and len(self.token.get_secret_value()) < 8:
-            raise ValueError("token must have at least 8 characters")
+        if self.token is not None and re.fullmatch(r"[!-~]{8,}", self.token.get_secret_value()) is None:
+            raise ValueError("token must have at least 8 characters, printable ASCII without spaces")
         return self
 
 
@@ -562,18 +563,18 @@ def _from_environment() -> dict[str, Any]:
     for setting in settings:
         content = values.get(setting.section, {})
         if setting.takes_list and isinstance(content.get(setting.key), str):
-            content[setting.key] = _list_from_text(content[setting.key], setting)
+            content[setting.key] = list_from_text(content[setting.key], setting.variable)
     return values
 
 
-def _list_from_text(text: str, setting: Setting) -> list[str]:
-    """A list from a variable: JSON, or words separated by commas."""
+def list_from_text(text: str, name: str) -> list[str]:
+    """A list written as JSON, or as words separated by commas; raises :class:`SettingsError` that names ``name``."""
     if not text.lstrip().startswith("["):
         return [word.strip() for word in text.split(",") if word.strip()]
     try:
         value = json.loads(text)
     except ValueError as error:
-        raise SettingsError(f"{setting.variable} is not a valid JSON list: {error}") from None
+        raise SettingsError(f"{name} is not a valid JSON list: {error}") from None
     return cast("list[str]", value)
 
 

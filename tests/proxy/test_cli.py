@@ -250,6 +250,30 @@ def test_the_example_configuration_is_toml(home: Path) -> None:
     assert "server" in tomllib.loads(done.stdout)
 
 
+def test_a_list_on_the_command_line_may_be_json(home: Path) -> None:
+    done = antiphon(home, "config", "--json", "--set", 'sharing.volatile_system_parts=["a,b"]')
+    assert json.loads(done.stdout)["sharing.volatile_system_parts"]["value"] == ["a,b"]
+
+
+# ---------------------------------------------------------------------------------------------------------- eval
+
+
+def test_pairs_are_measured_and_a_file_of_another_kind_is_refused(home: Path, tmp_path: Path) -> None:
+    def said(text: str) -> dict[str, Any]:
+        return {"messages": [{"role": "user", "content": text}]}
+
+    pair = {
+        "id": "1", "lang": "en", "category": "paraphrase", "equivalent": True, "source": "test",
+        "a": said("What is a lighthouse for?"), "b": said("What is a lighthouse for?"),
+    }  # fmt: skip
+    file, out = tmp_path / "pairs.jsonl", tmp_path / "out.json"
+    file.write_text(json.dumps(pair) + "\n")
+    assert antiphon(home, "eval", "pairs", str(file), "--json", str(out)).returncode == 0
+    assert json.loads(out.read_text())["files"]["pairs"]["n_equivalent"] == 1
+    file.write_text("{}\n")
+    assert "not in the pair format" in one_line(antiphon(home, "eval", "pairs", str(file)), 2)
+
+
 # -------------------------------------------------------------------------------------------------------- doctor
 
 
