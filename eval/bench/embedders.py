@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import psutil  # type: ignore[import-untyped]
+import psutil
 from numpy.typing import NDArray
 from sklearn.metrics import roc_auc_score
 

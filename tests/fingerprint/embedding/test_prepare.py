@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import threading
 from pathlib import Path
 
 import pytest
 
-from fingerprint.embedding import prepare as module
 from fingerprint.embedding.base import NotPreparedError, WeightsError
 from fingerprint.embedding.prepare import MANIFEST, MINILM, Manifest, Source, ensure, find_export, main, prepare
 
@@ -25,9 +25,8 @@ def source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Source:
     (package / "__init__.py").write_text("raise ImportError('only to be looked at')")
     (package / "w.bin").write_bytes(b"weights")
     monkeypatch.syspath_prepend(tmp_path / "site")
-    digest = "9dc77c8a7d5bb3af0d3fd6c9a8f1b4e2"  # replaced by the real one below
-    made = Source("tiny", "weights-for-a-test==1", package.name, "w.bin", digest, export)
-    return dataclasses.replace(made, sha256=module._sha256(package / "w.bin"))
+    digest = hashlib.sha256(b"weights").hexdigest()
+    return Source("tiny", "weights-for-a-test==1", package.name, "w.bin", digest, export)
 
 
 def test_it_is_made_once_and_found_again(tmp_path: Path, source: Source) -> None:
