@@ -195,7 +195,7 @@ def train(arguments: argparse.Namespace) -> None:
     fresh = [v for k, v in trained.items() if k.startswith(("head.", "marker_embeddings."))]
     old = [v for k, v in trained.items() if not k.startswith(("head.", "marker_embeddings."))]
     optimiser = torch.optim.AdamW(
-        [{"params": old, "lr": arguments.rate}, {"params": fresh, "lr": 8 * arguments.rate}], weight_decay=0.01
+        [{"params": old, "lr": arguments.rate}, {"params": fresh, "lr": 5 * arguments.rate}], weight_decay=0.01
     )
     rates = [g["lr"] for g in optimiser.param_groups]
     average = {k: v.detach().clone() for k, v in trained.items()}

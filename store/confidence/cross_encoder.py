@@ -182,7 +182,6 @@ def _load(route: Route, artefact: Path, folders: Sequence[Path] | None) -> _Load
     options = ort.SessionOptions()
     options.intra_op_num_threads = 1
     options.inter_op_num_threads = 1
-    options.enable_cpu_mem_arena = False
     options.log_severity_level = 3
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     try:
