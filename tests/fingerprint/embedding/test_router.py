@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 
@@ -102,3 +105,14 @@ def test_the_name_names_every_space(router: Router) -> None:
     assert router.spaces == {MINILM.space: 384, MULTILINGUAL_E5.space: 384}
     with pytest.raises(ValueError, match="different names"):
         Router([])
+
+
+@pytest.mark.slow
+def test_both_embedders_together_stay_small(router: Router) -> None:
+    program = (
+        "import psutil; from fingerprint.embedding.router import load_router; r = load_router();"
+        "[r.encode([text]) for text in ('How do I pay? ' * 30, '怎么付款？' * 60)];"
+        "print(psutil.Process().memory_info().rss)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert int(done.stdout) <= 300 * 2**20
