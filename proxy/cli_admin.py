@@ -254,7 +254,7 @@ def say_decision(decision: Json) -> None:
             say(f"   asked: {_short(candidate['question'])}")
         if candidate["objections"]:
             say(f"   objected: {', '.join(candidate['objections'])}")
-        for relation in candidate["relations"]:
+        for relation in sorted(candidate["relations"], key=lambda relation: relation["kind"] != "conflict"):
             say(f"   {relation['kind']:10} {relation['name']}: {relation['sentence']}")
 
 

@@ -286,7 +286,7 @@ class LoggingSettings(_Section):
 
     level: Literal["debug", "info", "warning", "error"] = Field("info", description="Least severity that is written.")
     format: Literal["text", "json"] = Field("text", description="Lines for people, or one JSON object a line.")
-    access: bool = Field(False, description="Whether every request is written (method, path, status, reuse, duration).")
+    access: bool = Field(False, description="Whether every request gets a line (client, method, path, status).")
 
 
 class Settings(BaseSettings):
