@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import gc
 import ipaddress
 import logging
 import os
@@ -21,9 +22,16 @@ from proxy.cli_output import UNUSABLE, CommandError, complain, say
 from proxy.logs import configure, event
 from proxy.settings import Loaded, Settings
 
+try:
+    import resource
+except ImportError:  # not on this platform
+    resource = None  # type: ignore[assignment]
+
+__all__ = ["bind", "file_limit", "is_loopback", "serve", "url_of"]
+
 log = logging.getLogger(__name__)
 
-__all__ = ["bind", "is_loopback", "serve", "url_of"]
+_MOST_FILES = 1 << 20
 
 
 def is_loopback(host: str) -> bool:
@@ -73,6 +81,25 @@ def url_of(host: str, port: int) -> str:
     return f"http://{shown}:{port}"
 
 
+def file_limit() -> int | None:
+    """How many files (connections, too) a process of this user may have open at most; ``None``: any number."""
+    if resource is None:
+        return None
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return None if hard == resource.RLIM_INFINITY else hard
+
+
+def _allow_many_connections() -> None:
+    """Raise the soft limit on open files, often 1024, as far as this user may."""
+    if resource is None:
+        return
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, _MOST_FILES)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        with suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
 def _prepare_folder(settings: Settings, home: Path) -> None:
     """Make the data folder (for its owner only) where the store is a file in it."""
     if not settings.store.url.startswith(f"sqlite:///{home}"):
@@ -99,6 +126,9 @@ class _Server(uvicorn.Server):
     async def _announce(self) -> None:
         readiness = self._app.state.readiness
         state = await readiness.wait()
+        # What is loaded now stays as long as the process: the collector need not look at it again.
+        gc.collect()
+        gc.freeze()
         say(f"{state}: {self._url}/v1")
         event(log, logging.INFO, state, url=self._url, **({"why": readiness.why} if readiness.why else {}))
 
@@ -133,6 +163,7 @@ def serve(loaded: Loaded) -> None:
     if not is_loopback(host) and settings.admin.token is None:
         complain("no admin token is set, so /antiphon/ is closed on this address (ANTIPHON_ADMIN__TOKEN opens it)")
     _prepare_folder(settings, loaded.home)
+    _allow_many_connections()
 
     from proxy.app import create_app
 

@@ -20,7 +20,7 @@ import httpx
 import numpy as np
 
 from proxy.cli_output import CommandError
-from proxy.cli_serve import bind, is_loopback, url_of
+from proxy.cli_serve import bind, file_limit, is_loopback, url_of
 from proxy.settings import Loaded, Settings
 
 if TYPE_CHECKING:
@@ -358,17 +358,12 @@ def _admin(patient: Patient) -> Iterator[Finding]:
 
 
 def _limits(patient: Patient) -> Iterator[Finding]:
-    try:
-        import resource
-    except ImportError:  # not on this platform
-        return
-    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = 2 * patient.settings.upstream.max_connections + 100
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        advice = f"raise it to {wanted} (ulimit -n, LimitNOFILE=), or lower upstream.max_connections"
-        yield Finding("files", "warning", f"only {soft} files may be open, each stream takes two", advice)
+    most, wanted = file_limit(), 2 * patient.settings.upstream.max_connections + 100
+    if most is not None and most < wanted:
+        advice = f"raise it to {wanted} (ulimit -Hn, LimitNOFILE=), or lower upstream.max_connections"
+        yield Finding("files", "warning", f"only {most} files may be open, and each stream takes two", advice)
     else:
-        yield Finding("files", "ok", f"{'any number of' if soft == resource.RLIM_INFINITY else soft} files may be open")
+        yield Finding("files", "ok", f"{'any number of' if most is None else most} files may be open")
 
 
 #: Every check by the name of its findings, in the order of running.
