@@ -42,6 +42,10 @@ _HESITATION = re.compile(
 )
 _WORD = re.compile(r"\S+")
 _PIECE = re.compile(r"\d+(?:\.\d+)?|[A-Za-z]+|[^\W\d]")
+_ABBREVIATION = re.compile(
+    r"\b(jan|feb|mar|apr|jun|jul|aug|sept?|oct|nov|dec|nr|no(?=\.\s?\d)|vs|approx|dr|mrs?|ms|st|etc|e\.g|i\.e)\.(?=\s)",
+    re.IGNORECASE,
+)
 _LATIN = re.compile(r"[A-Za-z\u00c0-\u024f]")
 
 
@@ -76,6 +80,7 @@ class Facts:
     """The facts of one message. Tuples keep the order of the text."""
 
     language: str
+    solid: str  # the text in lower case without spaces
     folded: str  # the text as searched for a counterpart: ``literals.plain`` of it
     overflow: str  # digest of what lies beyond MAX_CHARACTERS, "" where nothing does
     literals: Literals
@@ -288,9 +293,7 @@ def _sentence(text: str, folded: str, language: str, words: Lexicon) -> Sentence
     numbers = numbers_of(undated, words)
     tokens = tuple(_tokens(text if len(phrased) == len(text) else phrased, language, words))
     sides = frozenset(side for match in words.antonyms.findall(folded) for side in words.antonym_sides.get(match, ()))
-    negations = len(words.negations.findall(folded)) + (
-        folded.count("n't") + folded.count("n’t") if words.language == "en" else 0
-    )
+    negations = sum(1 for at in range(len(tokens)) if is_negation(tokens, at, words))
     return Sentence(
         text=folded,
         tokens=tokens,
@@ -393,6 +396,7 @@ def facts_of(text: str) -> Facts:
     literals, rest = literals_of(text, words)
     if language == "zh":
         rest = fold_numerals(rest, words)
+    rest = _ABBREVIATION.sub(r"\1 ", rest)
     whole = rest
     rest = _retracted(rest, words)
     sentences: list[Sentence] = []
@@ -414,6 +418,7 @@ def facts_of(text: str) -> Facts:
     content = frozenset(token.stem for sentence in kept for token in sentence.tokens if token.content)
     return Facts(
         language=language,
+        solid="".join(text.casefold().split()),
         folded=plain(text),
         overflow=overflow,
         literals=literals,

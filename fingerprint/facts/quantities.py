@@ -216,7 +216,7 @@ def _month_names(text: str, words: Lexicon, found: list[str]) -> str:
             and not _MONTH_BEFORE.search(text[max(0, match.start() - 12) : match.start()])
         ):
             continue  # "May I …", "March on …"
-        after = re.match(r"\.?\s?(\d{1,2})(?:st|nd|rd|th)?(?![\d:.%])", text[match.end() : match.end() + 8])
+        after = re.match(r"\.?\s{0,2}(\d{1,2})(?:st|nd|rd|th)?(?![\d:.%])", text[match.end() : match.end() + 8])
         before = re.search(
             r"(?<!\d)(\d{1,2})(?:st|nd|rd|th)?\.?\s(?:of\s)?$", text[max(0, match.start() - 9) : match.start()]
         )

@@ -249,8 +249,10 @@ def _literal(
 def _stands_in(value: str, side: Side, read: Callable[[Facts], tuple[str, ...]]) -> bool:
     if any(value in read(facts) for _, facts in side.history):
         return True
-    folded = "".join(c for c in value.casefold() if c.isalnum())
-    return len(folded) >= 2 and folded in side.squeezed
+    folded = "".join(value.casefold().split())
+    if len(folded) < 2:
+        return False
+    return folded in side.solid or (folded.isalnum() and folded in side.squeezed)
 
 
 def _given(c: Comparison) -> Relation:

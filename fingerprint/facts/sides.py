@@ -66,8 +66,8 @@ class Side:
 
     @cached_property
     def solid(self) -> str:
-        """``everything`` without spaces."""
-        return self.everything.replace(" ", "")
+        """All messages in lower case without spaces, every sign kept."""
+        return "\n".join(facts.solid for facts in (self.last, *(f for _, f in self.history)))
 
     @cached_property
     def numbers(self) -> frozenset[float]:
@@ -89,7 +89,7 @@ class Side:
         """Whether the folded ``value`` stands anywhere in the conversation."""
         if value.isascii():
             return f" {value} " in self.everything
-        return value.replace(" ", "") in self.solid
+        return value.replace(" ", "") in self.squeezed
 
 
 def side_of(turn: Turn) -> Side:
