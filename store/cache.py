@@ -139,10 +139,12 @@ class Cache:
         cache = cls(settings, database, service, confidence, policy, guards, clock)
         try:
             left = await asyncio.get_running_loop().run_in_executor(cache._upkeep, cache._load)
-        except Exception as error:
-            await asyncio.to_thread(cache._stop_threads, 0.0)
+        except BaseException as error:
+            cache._stop_threads(0.0)
             if kind_of(error) != "corrupt":
-                await asyncio.to_thread(database.close)
+                database.close()
+                if not isinstance(error, Exception):
+                    raise
                 raise StoreUnavailable(f"the store {database.path} cannot be read ({kind_of(error)})") from error
             # Damage that the check at opening did not look for.
             await asyncio.to_thread(database.move_aside, str(getattr(error, "orig", error)))
@@ -394,7 +396,9 @@ class Cache:
         )
 
     async def _candidates(self, query: Query) -> list[Candidate]:
+        began = time.monotonic()
         message = await self._vectors.of_message(query.turn)
+        spent_s = time.monotonic() - began
         now = self._clock()
         found = await self._read(
             partial(
@@ -410,7 +414,7 @@ class Cache:
         )
         window = None
         if any(one.window is not None for one, _ in found.near):
-            window = await self._vectors.of_window(query.turn, message.space)
+            window = await self._vectors.of_window(query.turn, message.space, spent_s)
         return candidates(
             query,
             found,
@@ -488,7 +492,7 @@ class Cache:
         )
         if not stored:
             return
-        self._recent.settled[query.exact_key] = True
+        self._recent.settle(query.exact_key, now)
         self._memory.put(
             query.exact_key,
             Kept(entry_id, query.exact_key, entry_id, answer, text_digest(answer.text), now, now + ttl),
@@ -501,14 +505,14 @@ class Cache:
         self._hits.count(hit.entry_id, now)
         node = hit.node or self._new_id(now)
         # A turn that was found by its own exact key is settled already, unless that write was dropped or is long ago.
-        if not hit.exact or query.exact_key not in self._recent.settled:
+        if not hit.exact or not self._recent.settled(query.exact_key, now):
             after = _place_after(query, hit.answer)
             if not hit.exact:
                 self._writer.put(WordingWrite(node, hit.entry_id, query.exact_key, query.place_key, now))
             if after is not None:
                 self._recent.places[after] = node
                 self._writer.put(PlaceWrite(after, node, now))
-            self._recent.settled[query.exact_key] = True
+            self._recent.settle(query.exact_key, now)
         if query.session is not None and self._recent.answered(query.session, query.exact_key):
             self._writer.put(SessionWrite(query.session, query.exact_key, node, now))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from typing import Any, Final
+from typing import Final, TypeVar
 
 import msgspec
 import numpy as np
@@ -19,12 +19,17 @@ _PLAIN: Final = b"\x00"
 _ZLIB: Final = b"\x01"
 _COMPRESS_FROM: Final = 512  # bytes; below that zlib saves nothing worth its microseconds
 
+# Texts are stored as bytes: UTF-8 with lone surrogates, which MessagePack's own strings cannot carry.
+_QUESTION: Final = msgspec.msgpack.Decoder(list[tuple[bytes, bytes, bytes]])
+_ANSWER: Final = msgspec.msgpack.Decoder(tuple[bytes, bytes])
+
 Vector = NDArray[np.float32]
+T = TypeVar("T")
 
 
 def pack_question(turn: Turn) -> bytes:
     """Encode a turn without its leading system messages (those belong to the identity)."""
-    return _pack([(m.role, utf8(m.text), m.opaque) for m in (*turn.history, turn.message)])
+    return _pack([(utf8(m.role), utf8(m.text), m.opaque) for m in (*turn.history, turn.message)])
 
 
 def unpack_question(data: bytes, system: tuple[Message, ...]) -> Turn:
@@ -32,7 +37,8 @@ def unpack_question(data: bytes, system: tuple[Message, ...]) -> Turn:
 
     Raises `ValueError` where the bytes are not what was written.
     """
-    messages = tuple(Message(role, _text(text), opaque) for role, text, opaque in _unpack(data))
+    stored = _unpack(data, _QUESTION)
+    messages = tuple(Message(_text(role), _text(text), opaque) for role, text, opaque in stored)
     if not messages:
         raise ValueError("a question without a message")
     return Turn(system, messages[:-1], messages[-1])
@@ -45,7 +51,7 @@ def pack_answer(answer: Answer) -> bytes:
 
 def unpack_answer(data: bytes, *, prompt_tokens: int, completion_tokens: int, seconds: float) -> Answer:
     """Decode what `pack_answer` wrote. Raises `ValueError` where the bytes are not what was written."""
-    body, text = _unpack(data)
+    body, text = _unpack(data, _ANSWER)
     return Answer(body, _text(text), prompt_tokens, completion_tokens, seconds)
 
 
@@ -68,9 +74,9 @@ def _pack(value: object) -> bytes:
     return _PLAIN + data if len(data) < _COMPRESS_FROM else _ZLIB + zlib.compress(data, 1)
 
 
-def _unpack(data: bytes) -> Any:
+def _unpack(data: bytes, decoder: msgspec.msgpack.Decoder[T]) -> T:
     try:
         kind, rest = data[:1], data[1:]
-        return msgspec.msgpack.decode(zlib.decompress(rest) if kind == _ZLIB else rest)
+        return decoder.decode(zlib.decompress(rest) if kind == _ZLIB else rest)
     except (zlib.error, msgspec.DecodeError) as error:
         raise ValueError(f"stored bytes cannot be read: {error}") from error

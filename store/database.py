@@ -54,6 +54,8 @@ class Database:
         path, temporary = _path_of(settings.url)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
+            # People's conversations: for the owner only. SQLite gives its other files the same mode.
+            path.touch(mode=0o600)
             lock, clean = _take_lock(path)
         except OSError as error:
             raise StoreUnavailable(f"the store's folder {path.parent} cannot be used: {error.strerror}") from error

@@ -10,6 +10,7 @@ __all__ = ["Recent"]
 
 _REMEMBERED: Final = 16_384
 _SESSIONS: Final = 100_000
+_SETTLED_S: Final = 86_400.0
 
 
 class Recent:
@@ -18,11 +19,19 @@ class Recent:
     def __init__(self) -> None:
         self.places: Bounded[bytes, str] = Bounded(_REMEMBERED)
         """Place → node."""
-        self.settled: Bounded[bytes, bool] = Bounded(_REMEMBERED)
-        """Exact keys of turns whose place has been queued for writing."""
+        self._settled: Bounded[bytes, float] = Bounded(_REMEMBERED)
         self._newest: Bounded[bytes, str] = Bounded(_REMEMBERED)
         self._dead: Bounded[str, bool] = Bounded(_REMEMBERED)
         self._sessions: Bounded[tuple[str, bytes], bool] = Bounded(_SESSIONS)
+
+    def settle(self, exact_key: bytes, now: float) -> None:
+        """The place of this turn has been queued for writing."""
+        self._settled[exact_key] = now
+
+    def settled(self, exact_key: bytes, now: float) -> bool:
+        """Whether that was done today: places that are not written again for long are forgotten."""
+        at = self._settled.get(exact_key)
+        return at is not None and now - at < _SETTLED_S
 
     def recorded(self, exact_key: bytes, entry_id: str) -> None:
         """From now on only this entry answers this exact key, even where it could not be written."""

@@ -25,6 +25,7 @@ __all__ = ["MessageVector", "Vectors"]
 Floats = NDArray[np.float32]
 
 _BACKGROUND_DEADLINE_S: Final = 60.0  # for vectors nobody waits for
+_LEAST_S: Final = 0.02  # for a window, however long the message took: most of it is in memory
 _WAITING: Final = 1_000  # entries; the others get their vectors at the next start
 
 
@@ -66,20 +67,24 @@ class Vectors:
 
     async def of_message(self, turn: Turn) -> MessageVector:
         """Embed the last message. Raises `Unanswered` where nobody can read it, or all of it, or not in time."""
-        (embedding,) = await self._embed([turn.message.text])
+        (embedding,) = await self._embed([turn.message.text], self._deadline_s)
         if embedding is None:
             raise Unanswered("no embedder reads this text")
         if embedding.partial:
             raise Unanswered("the message is longer than the embedder reads")
         return MessageVector(embedding.vector, embedding.space)
 
-    async def of_window(self, turn: Turn, space: str) -> Floats | None:
-        """Return the window vector in ``space``, shape (d,); None where there is none in time: it then says nothing."""
+    async def of_window(self, turn: Turn, space: str, spent_s: float) -> Floats | None:
+        """Return the window vector in ``space``, shape (d,); None where there is none in time: it then says nothing.
+
+        Both vectors of a look-up share one deadline; ``spent_s`` of it went into the message.
+        """
         texts = window_texts(turn.history, self._rounds)
         if not texts:
             return None
         try:
-            return _in_space(texts, await self._embed([text for text, _ in texts]), space)
+            left_s = max(self._deadline_s - spent_s, _LEAST_S)
+            return _in_space(texts, await self._embed([text for text, _ in texts], left_s), space)
         except Unanswered:
             return None
 
@@ -112,11 +117,11 @@ class Vectors:
         if self._service is not None:
             self._service.close()
 
-    async def _embed(self, texts: Sequence[str]) -> Sequence[Embedding | None]:
+    async def _embed(self, texts: Sequence[str], deadline_s: float) -> Sequence[Embedding | None]:
         if self._service is None:
             raise Unanswered("no embedder")
         try:
-            return await self._service.embed(texts, self._deadline_s)
+            return await self._service.embed(texts, deadline_s)
         except EmbeddingUnavailable as error:
             self._failures.note("embed", type(error).__name__.removeprefix("Embedder").lower())
             raise Unanswered("no vector in time") from None

@@ -60,6 +60,7 @@ class Writer:
         self._limit = queue_size
         self._patience_s = locked_patience_s
         self._queue: deque[_Waiting] = deque()
+        self._in_hand: list[_Waiting] = []
         self._ready = threading.Condition()
         self._closing = False
         self.dropped = 0  # writes that were given up, those refused by a full queue included
@@ -108,7 +109,7 @@ class Writer:
                 self._queue.clear()
             if left:
                 self._failures.note("write", "closed", times=len(left))
-            for waiting in left:
+            for waiting in (*self._in_hand, *left):
                 _fail(waiting, StoreUnavailable("the store is closing"))
 
     def _run(self) -> None:
@@ -117,6 +118,7 @@ class Writer:
                 while not self._queue and not self._closing:
                     self._ready.wait()
                 batch = [self._queue.popleft() for _ in range(min(_BATCH, len(self._queue)))]
+                self._in_hand = batch
             if not batch:
                 return
             try:

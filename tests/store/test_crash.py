@@ -11,11 +11,16 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from sqlalchemy import inspect
 
 from store.codec import unpack_answer, unpack_question
+from store.database import Database
+from store.models import Base
+from store.settings import StoreSettings
 from tests.store.crash_child import answer_of
 from tests.store.support import Open, ask
 
@@ -23,8 +28,14 @@ ROUNDS = 25
 SEED = 20_261_129
 
 
-def killed_children(database: Path, rounds: int) -> dict[str, str]:
-    """Let a process write and kill it, again and again; returns what it acknowledged (question → entry id)."""
+def killed_children(
+    database: Path, rounds: int, *, latest_s: float, early: float, after_each: Callable[[], None] = lambda: None
+) -> dict[str, str]:
+    """Let a process write and kill it, again and again; returns what it acknowledged (question → entry id).
+
+    It is killed at most ``latest_s`` seconds after its first acknowledgement, or (with the probability ``early``) after
+    its start. ``after_each`` is called when it is dead.
+    """
     chance = random.Random(SEED)
     acknowledged: dict[str, str] = {}
     command = [sys.executable, "-m", "tests.store.crash_child", str(database), str(SEED)]
@@ -37,7 +48,7 @@ def killed_children(database: Path, rounds: int) -> dict[str, str]:
                 parent.stdin.write("next\n")
                 parent.stdin.flush()
                 timer = None
-                early, pid = chance.random() < 0.4, 0
+                at_start, pid = chance.random() < early, 0
                 for line in parent.stdout:
                     said = json.loads(line)
                     if "killed" in said:
@@ -46,11 +57,12 @@ def killed_children(database: Path, rounds: int) -> dict[str, str]:
                     if "pid" not in said:
                         acknowledged |= said
                     # The moment: in the middle of opening, or after up to some hundred transactions.
-                    if timer is None and (early or "pid" not in said):
-                        timer = threading.Timer(chance.uniform(0, 0.5), os.kill, (pid, signal.SIGKILL))
+                    if timer is None and (at_start or "pid" not in said):
+                        timer = threading.Timer(chance.uniform(0, latest_s), os.kill, (pid, signal.SIGKILL))
                         timer.start()
                 assert timer is not None, f"round {round_number} did not start"
                 timer.join()
+                after_each()
         finally:
             parent.stdin.close()
             deadline = time.monotonic() + 10
@@ -65,7 +77,7 @@ async def test_killing_the_process_loses_no_acknowledged_entry_and_leaves_no_hal
     tmp_path: Path, open_cache: Open
 ) -> None:
     path = tmp_path / "antiphon.db"
-    acknowledged = killed_children(path, ROUNDS)
+    acknowledged = killed_children(path, ROUNDS, latest_s=0.5, early=0.4)
     assert len(acknowledged) > 100
 
     with sqlite3.connect(path) as database:
@@ -98,3 +110,19 @@ async def test_killing_the_process_loses_no_acknowledged_entry_and_leaves_no_hal
         assert (hit.entry_id, hit.answer.text) == (entry, answer_of(question))
     await cache.flush()
     assert cache.failures.counts() == {}
+
+
+@pytest.mark.slow
+def test_killing_the_process_while_the_tables_are_made_leaves_a_database_that_opens(tmp_path: Path) -> None:
+    path = tmp_path / "antiphon.db"
+
+    def opens() -> None:
+        database = Database.open(StoreSettings(url=f"sqlite:///{path}"))
+        with database.readers.connect() as connection:
+            assert set(Base.metadata.tables) <= set(inspect(connection).get_table_names())
+        database.close()
+        assert not list(tmp_path.glob("*.corrupt-*"))
+        for file in tmp_path.iterdir():
+            file.unlink()
+
+    killed_children(path, 20, latest_s=0.15, early=1.0, after_each=opens)
