@@ -180,7 +180,7 @@ class Progress:
 
     def note(self, line: str) -> None:
         """Take note of a line of the command's output."""
-        self.packages += line.lstrip().startswith("Collecting ")
+        self.packages += line.lstrip().startswith(("Collecting ", "Processing "))
 
     def end(self, outcome: str, *, quiet: bool = False) -> None:
         """The last word about the step; none where a step that always runs took no time, having found nothing to do."""
