@@ -10,7 +10,7 @@ from fingerprint.conversation import Turn
 from fingerprint.facts.edits import edits_between
 from fingerprint.facts.extract import Facts
 from fingerprint.facts.relation import Relation
-from fingerprint.facts.rules import comparison_of, message_relations
+from fingerprint.facts.rules import comparison_of, message_relations, replaced_words
 from fingerprint.facts.sides import Side
 
 __all__ = ["context_relations"]
@@ -23,7 +23,12 @@ def context_relations(a: Turn, b: Turn, one: Side, two: Side) -> list[Relation]:
     if any(m.opaque for m in (*a.history, *b.history)):
         return [Relation("context", "conflict", "Something other than text was part of one of the conversations.")]
     for pair in _aligned(one, two):
-        for relation in message_relations(comparison_of(one, two, pair.mine, pair.theirs, loose=False)):
+        comparison = comparison_of(one, two, pair.mine, pair.theirs, loose=False)
+        replaced = replaced_words(comparison) if pair.back <= _LAST_EXCHANGE else None
+        if replaced is not None:
+            sentence = f"What was said just before differs: {replaced[0]} against {replaced[1]}."
+            return [Relation("context", "conflict", sentence)]
+        for relation in message_relations(comparison):
             if relation.kind == "conflict" and _relied_on(relation.name, pair, one, two):
                 return [Relation("context", "conflict", f"What was said before differs: {relation.sentence}")]
     if one.last.elliptic and two.last.elliptic:
@@ -92,6 +97,7 @@ def _alike(a: Facts, b: Facts) -> bool:
 
 # Facts of an exchange before the last one that later turns seldom rely on: another name, date or version in passing.
 _PASSING = frozenset({"entities", "dates", "versions", "options", "question", "quoted_text", "symbols", "format"})
+_LAST_EXCHANGE = 2  # how many messages before the last one make up the exchange it follows
 _AMOUNTS = frozenset({"how_much", "how_many"})
 
 
@@ -99,6 +105,7 @@ _AMOUNTS = frozenset({"how_much", "how_many"})
 class _Pair:
     """Two earlier messages that say nearly the same; ``back``: how many messages before the last one, 1 the nearest."""
 
+    role: str
     mine: Facts
     theirs: Facts
     back: int
@@ -107,9 +114,14 @@ class _Pair:
 
 def _relied_on(name: str, pair: _Pair, one: Side, two: Side) -> bool:
     """Whether a difference in an earlier message bears on the answer. The exchange before the last message always does;
-    of older ones what changes the question (negation, scope, direction, a text handed over), and numbers where the
-    exchange shares a word with the last message or the last exchange, or where an amount is asked for."""
-    if pair.back <= 2:
+    of older ones what changes the question (negation, scope, direction, a text handed over), numbers where the
+    exchange shares a word with the last message or the last exchange, or where an amount is asked for; and every fact of
+    an assistant message that shares such a word or may hold the offer a reply takes."""
+    if pair.back <= _LAST_EXCHANGE:
+        return True
+    recent = {stem for side in (one, two) for _, facts in side.history[-2:] for stem in facts.content}
+    shared = bool(pair.exchange & (one.last.content | two.last.content | recent))
+    if pair.role == "assistant" and (shared or _chooses(one.last) or _chooses(two.last)):
         return True
     if name in _PASSING:
         return False
@@ -117,8 +129,12 @@ def _relied_on(name: str, pair: _Pair, one: Side, two: Side) -> bool:
         return True
     if one.last.question in _AMOUNTS or two.last.question in _AMOUNTS:
         return True
-    recent = {stem for side in (one, two) for _, facts in side.history[-2:] for stem in facts.content}
-    return bool(pair.exchange & (one.last.content | two.last.content | recent))
+    return shared
+
+
+def _chooses(last: Facts) -> bool:
+    """Whether the message takes or leaves something that was offered."""
+    return last.affirms or last.declines or (last.elliptic and any(q.dimension == "ordinal" for q in last.numbers))
 
 
 def _exchange(side: Side, at: int) -> frozenset[str]:
@@ -143,5 +159,5 @@ def _aligned(a: Side, b: Side) -> list[_Pair]:
         best, position = max(scored)
         if best >= 60:
             back = min(len(a.history) - at, len(b.history) - position)
-            pairs.append(_Pair(mine, b.history[position][1], back, _exchange(a, at) | _exchange(b, position)))
+            pairs.append(_Pair(role, mine, b.history[position][1], back, _exchange(a, at) | _exchange(b, position)))
     return pairs

@@ -24,7 +24,7 @@ _SAME_FRAME = 0.2
 _CLOSE = 0.5
 _ALL_BUT_EQUAL = 0.75
 
-__all__ = ["Comparison", "comparison_of", "message_relations"]
+__all__ = ["Comparison", "comparison_of", "message_relations", "replaced_words"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +199,7 @@ def _dates(c: Comparison) -> Relation:
         if lost and gained and _kinds(lost).keys() & _kinds(gained).keys():
             return _differ("dates", "The times differ", lost, gained)
         only = [t for t in (*lost, *gained) if not t.startswith("relative:0")]
-        if only and (only[0] not in c.a.times or only[0] not in c.b.times):
+        if c.loose and only and (only[0] not in c.a.times or only[0] not in c.b.times):
             return _differ("dates", "Only one message names the time", lost, gained)
     lost_a = _kinds(t for t in _times(c.one.focus) if t not in c.b.times)
     lost_b = _kinds(t for t in _times(c.two.focus) if t not in c.a.times)
@@ -239,7 +239,7 @@ def _literal(
         lost_b = [v for v in theirs if v not in mine and not _stands_in(v, c.a, read)]
         if lost_a and lost_b:
             return _differ(name, f"The messages hold other {what}", lost_a, lost_b)
-        if (lost_a or lost_b) and one_sided and c.near and (not mine or not theirs):
+        if (lost_a or lost_b) and one_sided and c.near and (c.loose or name != "ids") and (not mine or not theirs):
             return _differ(name, f"Only one message holds {what}", lost_a, lost_b)
         return Relation(name, "compatible", f"One message holds {what} that the other leaves out.")
 
@@ -522,6 +522,17 @@ def _alternatives(c: Comparison) -> tuple[str, str] | None:
 
 def _focus_names(facts: Facts) -> list[str]:
     return sorted({name for s in facts.focus for name in s.names})
+
+
+def replaced_words(c: Comparison) -> tuple[str, str] | None:
+    """The content words that have replaced one another in two messages that are otherwise the same."""
+    if not c.near:
+        return None
+    left, right = unmatched_words(
+        [t for place in c.edits.places for t in place.mine if t.content],
+        [t for place in c.edits.places for t in place.theirs if t.content],
+    )
+    return (" ".join(t.low for t in left), " ".join(t.low for t in right)) if left and right else None
 
 
 _BEFORE_NOUN = frozenset(
