@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from starlette.applications import Starlette
 from starlette.routing import Mount
 
-from fingerprint.embedding.base import EmbedderError, Embedding, TextEmbedder
+from fingerprint.embedding.base import EmbedderError, TextEmbedder
 from proxy import admin
 from proxy.admin import Readiness
 from proxy.endpoints import ENDPOINTS
@@ -105,8 +105,7 @@ def create_app(settings: Settings, *, open_with: OpenCache | None = None) -> Ant
 
     async def open_up(app: Antiphon) -> None:
         try:
-            await versions.start()
-            opened = await (open_with or open_cache)(settings)
+            _, opened = await asyncio.gather(versions.start(), (open_with or open_cache)(settings))
         except asyncio.CancelledError:
             raise
         except Exception as error:
@@ -160,12 +159,12 @@ async def open_cache(settings: Settings) -> Opened:
     from store.cache import Cache
 
     why = ""
-    embedder: TextEmbedder
+    embedder: TextEmbedder | None = None
     try:
         embedder = await asyncio.to_thread(load_router)
     except EmbedderError as error:
         log.exception("no embedder: only exact repeats are served")
-        embedder, why = _NoEmbedder(), f"no embedder, so only exact repeats are served: {error}"
+        why = f"no embedder, so only exact repeats are served: {error}"
     confidence = await asyncio.to_thread(confidences.load)
     policy = confidences.thresholds()
     chosen = settings.decision
@@ -173,17 +172,7 @@ async def open_cache(settings: Settings) -> Opened:
     verify = min(policy.verify if chosen.verify is None else chosen.verify, answer)
     policy = replace(policy, answer=answer, verify=verify, max_candidates=chosen.max_candidates)
     cache = await Cache.open(settings.store, embedder=embedder, confidence=confidence, policy=policy)
-    return Opened(cache, embedder.name, why)
-
-
-class _NoEmbedder:
-    """Reads nothing, so that nothing is found by meaning."""
-
-    name = "none"
-    spaces: dict[str, int] = {}  # noqa: RUF012 - never written to
-
-    def encode(self, texts: Sequence[str]) -> list[Embedding | None]:
-        return [None] * len(texts)
+    return Opened(cache, embedder.name if embedder is not None else "none", why)
 
 
 def _asks_for_websocket(scope: Scope) -> bool:

@@ -50,6 +50,7 @@ _CORRECT_PATIENCE_S: Final = 1.0
 
 _JSON: Final = (b"content-type", b"application/json")
 _STREAM: Final = (b"content-type", b"text/event-stream; charset=utf-8")
+_SHARED_HEADERS: Final = frozenset({b"content-type", b"date"})
 _ANSWER: Final = (b"x-antiphon-reuse", b"answer")
 _MISS: Final = (b"x-antiphon-reuse", b"miss")
 _BYPASS: Final = (b"x-antiphon-reuse", b"bypass")
@@ -169,7 +170,7 @@ class Turns:
                 return await self._absent(ex)
             return await self._bypass(ex, plan.bypass or "not-understood")
         if plan.correction and cache is not None:
-            await self._fenced("invalidate", cache.correct(self._query(plan)), _CORRECT_PATIENCE_S, 0)
+            await self._fenced("invalidate", lambda: cache.correct(self._query(plan)), _CORRECT_PATIENCE_S, 0)
         if plan.bypass is not None:
             if directives.only_if_cached:
                 return await self._absent(ex)
@@ -198,7 +199,7 @@ class Turns:
             return None
         if hit is None:
             began = time.perf_counter()
-            hit = await self._fenced("lookup", cache.exact(query), self._exact_fence_s, None)
+            hit = await self._fenced("lookup", lambda: cache.exact(query), self._exact_fence_s, None)
             self._metrics.exact_seconds.observe(time.perf_counter() - began)
             if hit is not None and await self._serve(ex, query, hit, "exact"):
                 return None
@@ -321,6 +322,8 @@ class Turns:
         self._metrics.followers.inc()
         extra = self._miss_headers(flight, "collapsed", fwd, collapsed=True)
         if head.kind == "stream" and plan.stream:
+            # Cookies and request ids in the reply are the first caller's.
+            head = Head(head.status, [pair for pair in head.headers if pair[0] in _SHARED_HEADERS], head.kind)
             await self._hand_on_as_is(ex, listener, head, extra)
         else:
             while not flight.landed and flight.error is None and not task.done():
@@ -443,6 +446,8 @@ class Turns:
         try:
             self._metrics.upstream_first_byte_seconds.observe(time.perf_counter() - began)
             plain = reply.header(b"content-encoding") in (b"", b"identity")
+            if b"no-store" in reply.header(b"cache-control").lower():  # RFC 9111 §5.2.2.5
+                cache = None
             kind = reply.header(b"content-type").split(b";")[0].strip().lower()
             good = 200 <= reply.status < 300 and plain
             if good and plan.stream and kind == b"text/event-stream" and endpoint.streams():
@@ -618,7 +623,7 @@ class Turns:
     async def _search(self, cache: Cache, query: Query) -> tuple[Hit | None, Decision | None]:
         began = time.perf_counter()
         found: tuple[Decision, Hit | None] | None = await self._fenced(
-            "search", cache.search(query), self._search_fence_s, None
+            "search", lambda: cache.search(query), self._search_fence_s, None
         )
         self._metrics.search_seconds.observe(time.perf_counter() - began)
         if found is None:
@@ -626,10 +631,10 @@ class Turns:
         decision, hit = found
         return hit, decision
 
-    async def _fenced(self, kind: ErrorKind, work: Awaitable[T], limit_s: float, otherwise: T) -> T:
+    async def _fenced(self, kind: ErrorKind, work: Callable[[], Awaitable[T]], limit_s: float, otherwise: T) -> T:
         try:
             async with asyncio.timeout(limit_s):
-                return await work
+                return await work()
         except Exception:
             self._failed(kind)
             return otherwise

@@ -58,7 +58,7 @@ class VersionWatcher:
         """The version as last seen."""
         return self._current
 
-    async def start(self, patience_s: float = 2.0) -> None:
+    async def start(self, patience_s: float = 5.0) -> None:
         """Look once, waiting a moment at most, then keep watching."""
         if self._interval_s <= 0:
             return

@@ -204,14 +204,10 @@ def measure(proxy: int, backend: int, bare: int, *, scale: float) -> dict[str, A
     for _ in range(rounds):
         hits += [timed(through, asked) for _ in range(200)]
         bares += [timed(plain, asked) for _ in range(200)]
-    rates: list[tuple[float, float]] = []
-    for _ in range(max(2, rounds // 2)):
-        rates.append(
-            (
-                throughput(proxy, asked, connections=8, seconds=1.0),
-                throughput(bare, asked, connections=8, seconds=1.0),
-            )
-        )
+    rates = [
+        (throughput(proxy, asked, connections=8, seconds=1.0), throughput(bare, asked, connections=8, seconds=1.0))
+        for _ in range(max(2, rounds // 2))
+    ]
     hit_rate, bare_rate = (statistics.median(side) for side in zip(*rates, strict=True))
     results["exact_hit"] = {
         "ms": spread(hits),
