@@ -92,5 +92,5 @@ def backend(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     port = a_free_port()
     log = tmp_path_factory.mktemp("backend") / "sglang.log"
     command = [str(ROOT / "deploy" / "sglang" / "launch.sh"), "--port", str(port)]
-    with running(command, port=port, ready="/health", log=log, env={}, patience_s=300) as program:
+    with running(command, port=port, ready="/health", log=log, env={}, patience_s=900) as program:
         yield program

@@ -68,7 +68,7 @@ def status_of(url: str, path: str) -> int:
 
 @contextmanager
 def running(
-    command: Sequence[str], *, port: int, ready: str, log: Path, env: Mapping[str, str], patience_s: float = 120
+    command: Sequence[str], *, port: int, ready: str, log: Path, env: Mapping[str, str], patience_s: float = 300
 ) -> Iterator[Running]:
     """Start a program in a group of its own, wait until ``ready`` answers 200, stop it at the end.
 
