@@ -115,8 +115,8 @@ class _Pair:
 def _relied_on(name: str, pair: _Pair, one: Side, two: Side) -> bool:
     """Whether a difference in an earlier message bears on the answer. The exchange before the last message always does;
     of older ones what changes the question (negation, scope, direction, a text handed over), numbers where the
-    exchange shares a word with the last message or the last exchange, or where an amount is asked for; and every fact of
-    an assistant message that shares such a word or may hold the offer a reply takes."""
+    exchange shares a word with the last message or the last exchange, or where an amount is asked for; and every fact
+    of an assistant message that shares such a word or may hold the offer a reply takes."""
     if pair.back <= _LAST_EXCHANGE:
         return True
     recent = {stem for side in (one, two) for _, facts in side.history[-2:] for stem in facts.content}

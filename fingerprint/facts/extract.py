@@ -37,7 +37,7 @@ _OTHER_CJK = re.compile(r"[\u3040-\u30ff\uac00-\ud7af]")
 _SENTENCE = re.compile(r"[^.!?。！？\n;；]+(?:\.(?=\S)[^.!?。！？\n;；]*)*[.!?。！？\n;；]*")
 _HESITATION = re.compile(
     r"\b(?:no,? wait|wait,? no|scratch that|or uh|or um|uh+m?|er|um|no not|no,? sorry|or rather"
-    r"|i mean|make that|not right)\b",
+    r"|i mean|make that|not right|(?:no|sorry|actually) (?:what|which|who|when|where|how|not|that|it|in|to|i|the))\b",
     re.IGNORECASE,
 )
 _WORD = re.compile(r"\S+")

@@ -291,7 +291,7 @@ def _polarity(c: Comparison) -> Relation:
     if _reordered(c):
         return Relation("polarity", "compatible", "The options that are chosen from stand in another order.")
     opposite = _opposite(c, c.mine, c.theirs)
-    corrected = c.one.corrected or c.two.corrected
+    corrected = c.one.corrected or c.two.corrected or _takes_back(c)
     parity = (sum(s.negations for s in c.mine) + sum(s.negations for s in c.theirs)) % 2
     if c.near:
         if opposite and not parity:
@@ -310,6 +310,20 @@ def _polarity(c: Comparison) -> Relation:
     if parity or opposite:
         return Relation("polarity", "compatible", "The messages are worded with and without negation or opposites.")
     return Relation("polarity", "equal", "Nothing is turned into its opposite.")
+
+
+def _takes_back(c: Comparison) -> bool:
+    """Whether a changed place holds a bare "no" between content words: "in England no France" takes back, while "takes
+    no arguments", with nothing else in the place, negates."""
+    for place in c.edits.places:
+        for tokens in (place.mine, place.theirs):
+            for at, token in enumerate(tokens):
+                others = [t for t in tokens if t.content]
+                if token.low == "no" and others and at and tokens[at - 1].content:
+                    return True
+                if token.low == "no" and others and not at and place.before and place.before not in c.words.stop:
+                    return True
+    return False
 
 
 def _reordered(c: Comparison) -> bool:
@@ -461,7 +475,7 @@ def _question(c: Comparison) -> Relation:
     strict = strict or (c.near and kinds in _ALMOST)
     if c.one.corrected or c.two.corrected or (not c.near and (len(c.one.focus) > 1 or len(c.two.focus) > 1)):
         return Relation("question", "compatible", "More than one thing is asked.")
-    if strict or (kinds in c.words.exclusive and (c.near or c.alike(_SAME_FRAME))):
+    if strict or (kinds in c.words.exclusive and (c.near or c.alike(_CLOSE))):
         return _differ("question", "Another kind of answer is asked for", [c.one.question], [c.two.question])
     if c.alike(_CLOSE) and c.one.intent and c.two.intent and c.one.intent != c.two.intent:
         return _differ("question", "Another thing is wanted", [c.one.intent], [c.two.intent])
@@ -535,46 +549,6 @@ def replaced_words(c: Comparison) -> tuple[str, str] | None:
     return (" ".join(t.low for t in left), " ".join(t.low for t in right)) if left and right else None
 
 
-_BEFORE_NOUN = frozenset(
-    [
-        "a",
-        "an",
-        "the",
-        "my",
-        "your",
-        "our",
-        "his",
-        "her",
-        "their",
-        "its",
-        "this",
-        "that",
-        "these",
-        "those",
-        "of",
-        "in",
-        "on",
-        "at",
-        "for",
-        "from",
-        "with",
-        "by",
-        "into",
-        "about",
-        "against",
-        "per",
-        "each",
-        "every",
-        "any",
-        "some",
-        "no",
-        "which",
-        "what",
-        "'s",
-    ]
-)
-
-
 def _things(place: Edit, left: list[Token], right: list[Token], c: Comparison) -> bool:
     """Whether the words that replace one another name things, not ways of saying something."""
     if all(t.capital for t in left) and all(t.capital for t in right):
@@ -591,8 +565,10 @@ def _things(place: Edit, left: list[Token], right: list[Token], c: Comparison) -
         return not shared and all(is_noun(t.low) for t in (*left, *right))
     if c.one.language == "other":
         return True
-    return place.before in _BEFORE_NOUN or (
-        bool(place.mine) and bool(place.theirs) and place.mine[0].low == place.theirs[0].low in _BEFORE_NOUN
+    if place.before and place.before not in c.words.before_verb and place.before not in c.words.verbs:
+        return True
+    return place.before in c.words.before_noun or (
+        bool(place.mine) and bool(place.theirs) and place.mine[0].low == place.theirs[0].low in c.words.before_noun
     )
 
 

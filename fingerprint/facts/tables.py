@@ -25,6 +25,8 @@ class Lexicon:
 
     language: str
     stop: frozenset[str]
+    before_noun: frozenset[str]  # words after which a thing is named
+    before_verb: frozenset[str]  # words after which something is done
     courtesy: re.Pattern[str]
     negations: re.Pattern[str]
     prefixes: tuple[str, ...]
@@ -155,6 +157,8 @@ def lexicon(language: str) -> Lexicon:
     return Lexicon(
         language=name,
         stop=frozenset(words["stop"].split()),
+        before_noun=frozenset(words.get("before_noun", "").split()),
+        before_verb=frozenset(words.get("before_verb", "").split()),
         courtesy=re.compile(rf"(?<![^\W_])(?:{courtesy})(?![^\W_])" if spaced else f"(?:{courtesy})", fold),
         negations=_any_of(negations - {"n't"}, bounded=spaced),
         prefixes=tuple(raw["polarity"]["prefixes"]),
