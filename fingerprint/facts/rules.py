@@ -93,7 +93,7 @@ def _numbers(c: Comparison) -> Relation:
         gained = [q for q in right if q not in left and not _equal_to_one_of(q, left)]
         if lost and gained:
             return _differ("numbers", "The numbers differ", lost, gained)
-        only = [q for q in (*lost, *gained) if q.written != 1 and not _chatty(q, c)]
+        only = [q for q in (*lost, *gained) if q.written != 1 and not _chatty(q, c) and not _said_by_both(q, c)]
         if only and not (c.a.says(f"{only[0].written:g}") and c.b.says(f"{only[0].written:g}")):
             return _differ("numbers", "Only one message holds the number", lost, gained)
     lost_a, lost_b = _lost(mine, c.b), _lost(theirs, c.a)
@@ -114,19 +114,20 @@ def _numbers(c: Comparison) -> Relation:
     return Relation("numbers", "compatible", "One message holds a number that the other leaves open.")
 
 
+def _said_by_both(q: Quantity, c: Comparison) -> bool:
+    """Whether both conversations hold the digits, as 830 and 8:30 do."""
+    digits = f"{q.written:g}"
+    return len(digits) >= 3 and digits in c.a.squeezed and digits in c.b.squeezed
+
+
 def _chatty(q: Quantity, c: Comparison) -> bool:
     """ "4" and "2" written for "for" and "to"."""
     return (
         q.written in {2, 4}
         and not q.dimension
         and c.words.language == "en"
-        and (not q.noun or q.noun in c.words.verbs or q.noun in _AFTER_TO)
+        and (not q.noun or q.noun in c.words.verbs or q.noun in c.words.after_to)
     )
-
-
-_AFTER_TO = frozenset(
-    ["let", "have", "be", "see", "use", "turn", "get", "stay", "know", "tell", "keep", "put", "set", "stop"]
-)
 
 
 def _equal_to_one_of(q: Quantity, others: list[Quantity]) -> bool:
@@ -562,7 +563,10 @@ def _things(place: Edit, left: list[Token], right: list[Token], c: Comparison) -
     if c.one.language == "zh":
         text_a, text_b = "".join(t.low for t in left), "".join(t.low for t in right)
         shared = {character for character in set(text_a) & set(text_b) if not character.isascii()}
-        return not shared and all(is_noun(t.low) for t in (*left, *right))
+        if shared or text_a in c.words.verbs or text_b in c.words.verbs:
+            return False
+        named = [is_noun(t.low) for t in (*left, *right)]
+        return all(named) or (any(named) and len(text_a) >= 2 and len(text_b) >= 2)
     if c.one.language == "other":
         return True
     if place.before and place.before not in c.words.before_verb and place.before not in c.words.verbs:

@@ -27,6 +27,7 @@ class Lexicon:
     stop: frozenset[str]
     before_noun: frozenset[str]  # words after which a thing is named
     before_verb: frozenset[str]  # words after which something is done
+    after_to: frozenset[str]  # words before which a chatty 2 or 4 is "to" or "for"
     courtesy: re.Pattern[str]
     negations: re.Pattern[str]
     prefixes: tuple[str, ...]
@@ -158,6 +159,7 @@ def lexicon(language: str) -> Lexicon:
         language=name,
         stop=frozenset(words["stop"].split()),
         before_noun=frozenset(words.get("before_noun", "").split()),
+        after_to=frozenset(words.get("after_to", "").split()),
         before_verb=frozenset(words.get("before_verb", "").split()),
         courtesy=re.compile(rf"(?<![^\W_])(?:{courtesy})(?![^\W_])" if spaced else f"(?:{courtesy})", fold),
         negations=_any_of(negations - {"n't"}, bounded=spaced),
