@@ -14,7 +14,8 @@ PYTEST := $(VENV)/python -m pytest
 check test bench: export OMP_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help run venv venv-dev backend check test test-fast test-slow test-backend bench lock format clean
+.NOTPARALLEL:
+.PHONY: help run venv venv-dev backend check test bench format lock clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## /\1  /p' Makefile | awk -F'  ' '{ printf "  make %-13s %s\n", $$1, $$2 }'

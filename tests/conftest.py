@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack
@@ -10,6 +11,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import hypothesis
 import pytest
 
 from tests.processes import Running, a_free_port, running
@@ -20,6 +22,15 @@ BACKEND_ENV = ROOT / ".backend"
 MODEL_NAME = "SmolLM2-135M-Instruct"
 
 Serve = Callable[..., Running]
+
+# A loaded machine is no reason to fail, and CI tries the same examples every time.
+hypothesis.settings.register_profile(
+    "antiphon",
+    deadline=None,
+    derandomize=bool(os.environ.get("CI")),
+    suppress_health_check=[hypothesis.HealthCheck.too_slow],
+)
+hypothesis.settings.load_profile("antiphon")
 
 
 @pytest.fixture(scope="session")

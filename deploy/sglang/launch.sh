@@ -12,6 +12,15 @@ backend_env=${BACKEND_ENV:-$root/.backend}
 model_path=${MODEL_PATH:-$backend_env/models/SmolLM2-135M-Instruct}
 model_name=${MODEL_NAME:-$(basename -- "$model_path")}
 
+command -v lscpu >/dev/null || {
+  echo "launch.sh: SGLang needs the program lscpu (Debian: apt install util-linux)" >&2
+  exit 1
+}
+[ -x "$backend_env/bin/python" ] && [ -f "$model_path/config.json" ] || {
+  echo "launch.sh: $backend_env or $model_path is not there; run make backend" >&2
+  exit 1
+}
+
 # On few cores OpenMP threads that spin while they wait starve the ones that work: decoding falls to 1 token/s.
 export OMP_WAIT_POLICY=PASSIVE GOMP_SPINCOUNT=0
 # Nothing is downloaded at run time.
