@@ -474,7 +474,7 @@ class Turns:
         self, flight: Flight, reply: Reply, endpoint: Endpoint, body: Json, cache: Cache | None
     ) -> Verdict:
         """Hand on the events as they come, and put the reply together on the side."""
-        if cache is not None:
+        if cache is not None and flight.ttl_s != 0:
             flight.entry_id = self._guarded("record", cache.reserve, None)
         flight.head = Head(reply.status, _without_length(reply.headers), "stream")
         flight.notify()
@@ -529,7 +529,7 @@ class Turns:
             verdict = endpoint.judge(parsed, body) if parsed is not None else Verdict("not-json", shareable=False)
             if parsed is not None:
                 flight.reply, flight.shareable = parsed, verdict.shareable
-            if cache is not None and verdict.why_not is None:
+            if cache is not None and verdict.why_not is None and flight.ttl_s != 0:
                 flight.entry_id = self._guarded("record", cache.reserve, None)
         flight.chunks.append(Chunk(data))
         flight.head = Head(reply.status, reply.headers, "whole")

@@ -22,6 +22,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
+import psutil
+
 from eval.bench.servers import STREAM_PAUSE_S
 
 __all__ = ["main"]
@@ -79,8 +81,8 @@ def complete(data: bytes, end: int) -> bool:
     return data.endswith(b"0\r\n\r\n")
 
 
-def request_for(content: str, *, stream: bool = False, headers: str = "") -> bytes:
-    """Return the bytes of one chat request."""
+def request_for(content: str, *, stream: bool = False, headers: str = "", **fields: object) -> bytes:
+    """Return the bytes of one chat request; ``fields`` are added to its body."""
     body = json.dumps(
         {
             "model": "bench",
@@ -90,6 +92,7 @@ def request_for(content: str, *, stream: bool = False, headers: str = "") -> byt
                 {"role": "user", "content": content},
             ],
             **({"stream": True} if stream else {}),
+            **fields,
         }
     ).encode()
     head = (
@@ -157,7 +160,9 @@ def free_port() -> int:
 
 
 @contextlib.contextmanager
-def process(command: list[str], port: int, ready: Callable[[int], bool], **environment: str) -> Iterator[int]:
+def process(
+    command: list[str], port: int, ready: Callable[[int], bool], **environment: str
+) -> Iterator[psutil.Process]:
     """Run a server until the block ends."""
     with tempfile.TemporaryFile() as log:
         child = subprocess.Popen(command, stdout=log, stderr=log, env=os.environ | environment)
@@ -168,7 +173,7 @@ def process(command: list[str], port: int, ready: Callable[[int], bool], **envir
                     log.seek(0)
                     raise SystemExit(f"{command} did not start:\n{log.read()[-3000:].decode(errors='replace')}")
                 time.sleep(0.1)
-            yield port
+            yield psutil.Process(child.pid)
         finally:
             child.terminate()
             child.wait(30)
@@ -188,8 +193,8 @@ def is_ready(port: int) -> bool:
     return False
 
 
-def measure(proxy: int, backend: int, bare: int, *, scale: float) -> dict[str, Any]:
-    """Run all measurements; ``scale`` multiplies the number of rounds."""
+def measure(proxy: int, backend: int, bare: int, *, scale: float, cpu_seconds: Callable[[], float]) -> dict[str, Any]:
+    """Run all measurements; ``scale`` multiplies the rounds, ``cpu_seconds`` reads what the proxy has used."""
     rounds = max(2, int(10 * scale))
     through, direct, plain = Connection(proxy), Connection(backend), Connection(bare)
     results: dict[str, Any] = {}
@@ -220,16 +225,26 @@ def measure(proxy: int, backend: int, bare: int, *, scale: float) -> dict[str, A
     def compare(name: str, one: Callable[[Connection, bytes], float], make: Callable[[str], bytes]) -> None:
         ours: list[float] = []
         theirs: list[float] = []
+        before = cpu_seconds()
         for number in range(rounds * 20):
             asked = make(f"{name}: what belongs on shelf {number} of rack {time.time_ns()}?")
             theirs.append(one(direct, asked))
             ours.append(one(through, asked))
+        cpu = (cpu_seconds() - before) * 1000 / len(ours)
         added = statistics.median(ours) - statistics.median(theirs)
-        results[name] = {"ms": spread(ours), "direct_ms": spread(theirs), "added_p50_ms": round(added, 3)}
+        results[name] = {
+            "ms": spread(ours),
+            "direct_ms": spread(theirs),
+            "added_p50_ms": round(added, 3),
+            "proxy_cpu_ms": round(cpu, 3),
+        }
 
-    compare("miss", timed, request_for)
     compare("bypass", timed, lambda text: request_for(text, headers="cache-control: no-store\r\n"))
-    compare("stream_first_byte", first_byte, lambda text: request_for(text, stream=True))
+    # A turn with a grammar is stored and found again as it is, but never looked up by meaning.
+    compare("miss", timed, lambda text: request_for(text, regex="[a-z]+"))
+    compare("stream_first_byte", first_byte, lambda text: request_for(text, stream=True, regex="[a-z]+"))
+    # Looked up by meaning among a few hundred that are much like it: embedding and decision included.
+    compare("miss_looked_up_by_meaning", timed, request_for)
 
     pairs = [(a.format(thing), b.format(thing)) for a, b in _WORDINGS for thing in _THINGS]
     pairs = pairs[: max(20, int(len(pairs) * min(1.0, scale)))]
@@ -261,14 +276,19 @@ def main() -> int:
     ports = [free_port() for _ in range(3)]
     with contextlib.ExitStack() as stack:
         home = stack.enter_context(tempfile.TemporaryDirectory())
-        backend = stack.enter_context(process([*here, "backend", "--port", str(ports[0])], ports[0], listens))
-        bare = stack.enter_context(process([*here, "bare", "--port", str(ports[1])], ports[1], listens))
+        stack.enter_context(process([*here, "backend", "--port", str(ports[0])], ports[0], listens))
+        stack.enter_context(process([*here, "bare", "--port", str(ports[1])], ports[1], listens))
         command = [str(Path(sys.executable).with_name("antiphon")), "serve", "--port", str(ports[2])]
-        command += ["--upstream", f"http://127.0.0.1:{backend}"]
+        command += ["--upstream", f"http://127.0.0.1:{ports[0]}"]
         environment = {"ANTIPHON_HOME": home, "OMP_NUM_THREADS": "1", "ANTIPHON_LOGGING__LEVEL": "warning"}
         proxy = stack.enter_context(process(command, ports[2], is_ready, **environment))
         load = os.getloadavg()[0]
-        results = measure(proxy, backend, bare, scale=options.scale)
+
+        def cpu_seconds() -> float:
+            used = proxy.cpu_times()
+            return float(used.user + used.system)
+
+        results = measure(ports[2], ports[0], ports[1], scale=options.scale, cpu_seconds=cpu_seconds)
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
     results["taken"] = {
         "commit": commit.stdout.strip(),
