@@ -42,9 +42,9 @@ check: venv-dev  ## lint, types, import rules and the fast tests (2 minutes)
 test: venv-dev backend check  ## everything: check, slow tests, the HTTP cases, real SGLang (15 minutes)
 	$(PYTEST) -m "slow or backend"
 
+BENCHES := proxy scale embedders
 bench: venv-dev  ## the speed figures, as ratios taken in one run
-	@set -e; for file in eval/bench/*.py; do name=$$(basename "$$file" .py); \
-	  case "$$name" in _*) ;; *) echo "== eval.bench.$$name"; $(VENV)/python -m "eval.bench.$$name";; esac; done
+	@set -e; for name in $(BENCHES); do echo "== eval.bench.$$name"; $(VENV)/python -m "eval.bench.$$name"; done
 
 format: venv-dev  ## let ruff rewrite the files
 	$(VENV)/ruff check --fix .
