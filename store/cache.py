@@ -24,7 +24,7 @@ from fingerprint.keys import place_key
 from fingerprint.text import normalise, utf8
 from store import reads
 from store.bars import Bars, items_of, scopes_of, text_digest
-from store.codec import pack_answer, pack_question, unpack_question
+from store.codec import unpack_question
 from store.counters import Failures, kind_of
 from store.database import Database
 from store.decide import Objections, decide
@@ -325,7 +325,7 @@ class Cache:
             raise UnknownDimension(f"name at least one dimension of {', '.join(reads.DIMENSIONS)}")
         reads.conditions(where)  # complains before anything is queued
         if dry_run:
-            await self.flush()
+            await asyncio.wrap_future(self._writer.ask(None))  # what is on its way is counted too
             return await self._admin_read(partial(reads.count, where=where))
         # What is in memory may be among them; what is read while this goes on is not kept either.
         self._memory.clear()
@@ -460,7 +460,6 @@ class Cache:
         self._recent.recorded(query.exact_key, entry_id)
         self._memory.forget(query.exact_key)
         ttl = self.settings.default_ttl_s if query.ttl_s is None else query.ttl_s
-        question, packed = pack_question(query.turn), pack_answer(answer)
         large = _weight(query, answer) > self.settings.max_entry_kib * 1024
         if ttl <= 0 or large:
             if large:
@@ -477,15 +476,11 @@ class Cache:
                 parts=query.parts,
                 exact_key=query.exact_key,
                 place_key=query.place_key,
-                depth=len(query.turn.history),
                 semantic=query.semantic,
                 created_at=now,
                 expires_at=now + ttl,
-                prompt_tokens=answer.prompt_tokens,
-                completion_tokens=answer.completion_tokens,
-                seconds=answer.seconds,
-                question=question,
-                answer=packed,
+                turn=query.turn,
+                answer=answer,
                 place_after=after,
                 session=query.session,
             )

@@ -15,13 +15,15 @@ from numpy.typing import NDArray
 from sqlalchemy import ColumnElement, Connection, bindparam, delete, func, insert, select, update
 from sqlalchemy.dialects.sqlite import insert as upsert
 
+from fingerprint.conversation import Turn
 from fingerprint.keys import IdentityParts
 from store.bars import Bars, items_of
-from store.codec import pack_vector
+from store.codec import pack_answer, pack_question, pack_vector
 from store.index import Bucket, VectorIndex
 from store.memory import Memory
 from store.models import Bar, Entry, Identity, Place, Purge, SessionTurn, Vector, Wording
 from store.reads import conditions
+from store.types import Answer
 from store.writer import AfterCommit
 
 __all__ = [
@@ -110,6 +112,7 @@ def _delete(connection: Connection, gone: Sequence[Gone]) -> None:
         connection.execute(delete(Entry).where(Entry.number.in_(numbers)))
 
 
+# Statements of the frequent writes, built once: putting one together costs more than running it.
 _NODE = select(Place.node).where(Place.place_key == bindparam("key"))
 
 
@@ -136,12 +139,25 @@ _WORDING = _WORDING.on_conflict_do_update(
 _IDENTITY = upsert(Identity).on_conflict_do_nothing(index_elements=[Identity.identity])
 
 
+_IDENTITY_NUMBER = select(Identity.number).where(Identity.identity == bindparam("key"))
+_OLD = select(Entry.id, Entry.version).where(Entry.exact_key == bindparam("key")).order_by(Entry.number.desc()).limit(1)
+_DROP_WORDING = delete(Wording).where(Wording.exact_key == bindparam("key"))
+_NEW_ENTRY = insert(Entry)
+_NEW_VECTOR = insert(Vector)
+_WITHOUT_VECTOR = (
+    select(Entry.number, Entry.partition, Identity.identity)
+    .join(Identity, Identity.number == Entry.identity_number)
+    .outerjoin(Vector, Vector.number == Entry.number)
+    .where(Entry.id == bindparam("id"), Entry.state == "active", Vector.number.is_(None))
+)
+_ACTIVE = select(Entry.number).where(Entry.id == bindparam("id"), Entry.state == "active")
+
+
 def _identity_number(connection: Connection, identity: bytes, parts: IdentityParts) -> int:
-    find = select(Identity.number).where(Identity.identity == identity)
-    number = connection.execute(find).scalar()
+    number = connection.execute(_IDENTITY_NUMBER, {"key": identity}).scalar()
     if number is None:
         connection.execute(_IDENTITY, {"identity": identity, **asdict(parts)})
-        number = connection.execute(find).scalar_one()
+        number = connection.execute(_IDENTITY_NUMBER, {"key": identity}).scalar_one()
     return number
 
 
@@ -187,38 +203,32 @@ class RecordWrite:
     parts: IdentityParts
     exact_key: bytes
     place_key: bytes | None  # the turn hangs from there
-    depth: int
     semantic: bool
     created_at: float
     expires_at: float
-    prompt_tokens: int
-    completion_tokens: int
-    seconds: float
-    question: bytes
-    answer: bytes
+    turn: Turn
+    answer: Answer
     place_after: bytes | None  # the next turn will hang from there
     session: str | None
 
     def apply(self, connection: Connection) -> Result:
         """Replace what answered this exact key before, and write entry, place and session."""
-        old = connection.execute(
-            select(Entry.id, Entry.version).where(Entry.exact_key == self.exact_key).order_by(Entry.number.desc())
-        ).first()
+        old = connection.execute(_OLD, {"key": self.exact_key}).first()
         replaced: list[Gone] = []
         if old is not None:
             replaced = _gone(connection, Entry.exact_key == self.exact_key, Entry.state.in_(_LIVING))
             _retract(connection, replaced)
         # It may have been answered from another entry before; now it has an answer of its own.
-        connection.execute(delete(Wording).where(Wording.exact_key == self.exact_key))
+        connection.execute(_DROP_WORDING, {"key": self.exact_key})
         connection.execute(
-            insert(Entry),
+            _NEW_ENTRY,
             {
                 "id": self.id,
                 "partition": self.partition,
                 "identity_number": _identity_number(connection, self.identity, self.parts),
                 "exact_key": self.exact_key,
                 "parent": _node(connection, self.place_key),
-                "depth": self.depth,
+                "depth": len(self.turn.history),
                 "state": "active",
                 "version": 1 if old is None else old.version + 1,
                 "supersedes": None if old is None else old.id,
@@ -229,12 +239,13 @@ class RecordWrite:
                 "last_used_at": self.created_at,
                 "thumbs_up": 0,
                 "thumbs_down": 0,
-                "prompt_tokens": self.prompt_tokens,
-                "completion_tokens": self.completion_tokens,
-                "seconds": self.seconds,
+                "prompt_tokens": self.answer.prompt_tokens,
+                "completion_tokens": self.answer.completion_tokens,
+                "seconds": self.answer.seconds,
                 "fingerprint": None,
-                "question": self.question,
-                "answer": self.answer,
+                # Compressed here, in the writer's thread: a long history takes milliseconds.
+                "question": pack_question(self.turn),
+                "answer": pack_answer(self.answer),
             },
         )
         if self.place_after is not None:
@@ -256,17 +267,12 @@ class VectorsWrite:
 
     def apply(self, connection: Connection) -> Result:
         """Write them, unless the entry has been taken out of circulation meanwhile."""
-        row = connection.execute(
-            select(Entry.number, Entry.partition, Identity.identity)
-            .join(Identity, Identity.number == Entry.identity_number)
-            .outerjoin(Vector, Vector.number == Entry.number)
-            .where(Entry.id == self.entry_id, Entry.state == "active", Vector.number.is_(None))
-        ).first()
+        row = connection.execute(_WITHOUT_VECTOR, {"id": self.entry_id}).first()
         if row is None:
             return False, None
         query = self.query
         connection.execute(
-            insert(Vector),
+            _NEW_VECTOR,
             {
                 "number": row.number,
                 "space": self.space,
@@ -292,9 +298,7 @@ class WordingWrite:
 
     def apply(self, connection: Connection) -> Result:
         """Write the wording where its entry is still served."""
-        number = connection.execute(
-            select(Entry.number).where(Entry.id == self.entry_id, Entry.state == "active")
-        ).scalar()
+        number = connection.execute(_ACTIVE, {"id": self.entry_id}).scalar()
         if number is None:
             return False, None
         connection.execute(
