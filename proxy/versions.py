@@ -22,6 +22,7 @@ log = logging.getLogger(__name__)
 _PATHS: Final = (b"/model_info", b"/get_model_info")  # newer and older SGLang
 _ABSENT: Final = frozenset({404, 405, 410, 501})
 _PATIENCE_S: Final = 3.0
+_GATHERING_S: Final = 0.1
 _LONGEST_REPLY: Final = 1 << 20
 
 
@@ -51,6 +52,7 @@ class VersionWatcher:
         self._current = self._version(None, "", "")
         self._hurry = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
+        self._checking: asyncio.Task[bool] | None = None
         self.sglang: bool | None = None  # whether the backend has SGLang's endpoints; None: not known yet
 
     @property
@@ -121,7 +123,15 @@ class VersionWatcher:
             return False
         if self._interval_s <= 0 or self.sglang is not True:
             return True
-        return await self.refresh() and self._current == since
+        # Streams that end close together share one question, which is asked after the last of them has ended.
+        if self._checking is None:
+            self._checking = asyncio.create_task(self._check_soon(), name="antiphon-version-check")
+        return await asyncio.shield(self._checking) and self._current == since
+
+    async def _check_soon(self) -> bool:
+        await asyncio.sleep(_GATHERING_S)
+        self._checking = None
+        return await self.refresh()
 
     async def _watch(self) -> None:
         while True:
