@@ -60,6 +60,7 @@ class Chat:
                     headers = raw.headers
                     answer = "".join(piece_of(chunk) for chunk in raw.parse())
         self.messages = [*asked, {"role": "assistant", "content": answer}]
+        print(f"\n{how:>12}  {text}\n{headers['x-antiphon-reuse']:>12}  {answer}")  # `pytest -s` shows the conversation
         return Reply(
             answer,
             headers["x-antiphon-reuse"],
