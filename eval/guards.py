@@ -181,6 +181,7 @@ def main() -> None:
         _table(name, group_figures)
     if arguments.json:
         result = {
+            "sample": arguments.sample,
             "commit": _commit(),
             "machine": f"{platform.machine()} {platform.python_version()}",
             "groups": figures,

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+import tomllib
 import unicodedata
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from hashlib import blake2b
+from importlib import resources
 from typing import NamedTuple
 
 import rjieba
@@ -193,10 +195,18 @@ def stem(word: str) -> str:
     return word
 
 
+@cache
+def common_words() -> frozenset[str]:
+    """English words of four letters and more that are no misspelling of one another."""
+    text = resources.files(__package__).joinpath("words_en.toml").read_text(encoding="ascii")
+    return frozenset(tomllib.loads(text)["words"].split())
+
+
 def is_slip(one: str, other: str, *, names: bool = False) -> bool:
     """Whether two words can be spellings of one word. Two capitalised ``names`` must be closer than two common words.
 
-    Damerau–Levenshtein distance at most 1 for four to seven letters, 2 from eight on, same first letter; numbers never.
+    Damerau–Levenshtein distance at most 1 for four to seven letters, 2 from eight on, same first letter; numbers never,
+    and never two words of the dictionary (horse, house).
     """
     if one == other:
         return True
@@ -216,6 +226,8 @@ def is_slip(one: str, other: str, *, names: bool = False) -> bool:
             and one[-1] == other[-1]
             and DamerauLevenshtein.distance(one, other, score_cutoff=1) <= 1
         )
+    if one in common_words() and other in common_words():
+        return False
     allowed = 1 if longest < 8 else 2
     return DamerauLevenshtein.distance(one, other, score_cutoff=allowed) <= allowed
 

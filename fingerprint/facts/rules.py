@@ -106,7 +106,11 @@ def _numbers(c: Comparison) -> Relation:
     if pairs and 1.0 not in {pairs[0][0].written, pairs[0][1].written}:
         return _differ("numbers", "The numbers differ", [pairs[0][0]], [pairs[0][1]])
     if c.alike(_CLOSE) and bool(lost_a) != bool(lost_b):
-        only = [q for q in (*lost_a, *lost_b) if q.written > 2 and q in _counts((*c.one.focus, *c.two.focus))]
+        only = [
+            q
+            for q in (*lost_a, *lost_b)
+            if q.written > 2 and not _chatty(q, c) and q in _counts((*c.one.focus, *c.two.focus))
+        ]
         if only:
             return _differ("numbers", "Only one message holds the number", lost_a, lost_b)
     if mine and theirs and not lost_a and not lost_b:
