@@ -39,7 +39,7 @@ def _share(part: int, whole: int) -> float:
 
 
 def measure(pairs: Iterable[Pair]) -> dict[str, Any]:
-    """Counts over ``pairs``: overall, per guard, per subtype and language. Shares are 0 … 1."""
+    """Counts over ``pairs``: overall, per guard, per subtype and language. Shares are 0 … 1, ``ms`` processor time."""
     total: Counter[bool] = Counter()
     vetoed: Counter[bool] = Counter()
     by_guard: dict[str, Counter[bool]] = defaultdict(Counter)
@@ -48,9 +48,9 @@ def measure(pairs: Iterable[Pair]) -> dict[str, Any]:
     guards_of: dict[tuple[str, str, bool], Counter[str]] = defaultdict(Counter)
     seconds: list[float] = []
     for pair in pairs:
-        started = time.perf_counter()
+        started = time.process_time()
         found = objections(pair.a, pair.b, same_place=False)
-        seconds.append(time.perf_counter() - started)
+        seconds.append(time.process_time() - started)
         total[pair.equivalent] += 1
         vetoed[pair.equivalent] += bool(found)
         cell = subtypes[pair.subtype, pair.lang, pair.equivalent]
