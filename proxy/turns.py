@@ -42,6 +42,7 @@ T = TypeVar("T")
 _DECODE: Final = msgspec.json.Decoder().decode
 _ENCODE: Final = msgspec.json.Encoder().encode
 
+_MOST_AT_ONCE: Final = 128 * 1024  # bytes of a request that are read on the event loop
 _MOST_BODY: Final = 8 << 20  # bytes of a reply that are gathered; a longer one is only handed on
 _MOST_TEMPLATES: Final = 32 << 20  # bytes of prepared replies
 _ALONE_AT_ONCE: Final = 16  # followers of a failed flight that call the backend at the same time
@@ -145,20 +146,30 @@ class Turns:
         elif message["type"] == "http.disconnect":
             raise ClientGone
         client = scope.get("client")
-        plan = self._planner.plan(
-            endpoint, scope["headers"], scope["query_string"], body, client[0] if client else None
-        )
+        peer = client[0] if client else None
+        if len(body) <= _MOST_AT_ONCE:
+            plan = self._planner.plan(endpoint, scope["headers"], scope["query_string"], body, peer)
+        else:  # reading, normalising and hashing megabytes would hold up everybody else
+            plan = await asyncio.to_thread(self._plan_large, endpoint, scope, body, peer)
         ex = _Exchange(scope, receive, send, body, plan)
         try:
             await self._live(ex)
         except ProxyError:
             raise
-        except Exception:
-            self._failed("serve")
+        except Exception as error:
+            understood = not isinstance(error, NotUnderstood)
+            if understood:
+                self._failed("serve")
             if ex.started:
                 raise
             ex.plan = Plan(endpoint, plan.directives)  # forwarded byte for byte
-            await self._bypass(ex, "internal")
+            await self._bypass(ex, "internal" if understood else f"not-understood: {error}")
+
+    def _plan_large(self, endpoint: Endpoint, scope: Scope, body: bytes, peer: str | None) -> Plan:
+        plan = self._planner.plan(endpoint, scope["headers"], scope["query_string"], body, peer)
+        if plan.understood:
+            self._query(plan)  # kept in the plan
+        return plan
 
     async def _live(self, ex: _Exchange) -> None:
         plan = ex.plan

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, MutableMapping
 from typing import Any, Final
 from urllib.parse import unquote, urlsplit
@@ -36,6 +37,10 @@ log = logging.getLogger(__name__)
 
 # RFC 9110 §9.2.2: may be sent again after a connection that broke before any reply.
 _IDEMPOTENT: Final = frozenset({"GET", "HEAD", "OPTIONS", "PUT", "DELETE", "TRACE"})
+
+
+# A connection that had been closed already fails at once; whatever fails later may have been worked on.
+_STALE_S: Final = 1.0
 
 
 class Reply:
@@ -124,6 +129,7 @@ class Upstream:
         """
         may_repeat = isinstance(body, bytes) and (repeatable or method in _IDEMPOTENT)
         timeout = self._timeout if timeout_s is None else dict.fromkeys(self._timeout, timeout_s)
+        began = time.monotonic()
         while True:
             connected = False
 
@@ -149,7 +155,8 @@ class Upstream:
             except httpx.ConnectError as error:
                 raise UpstreamUnreachable("the backend cannot be reached") from error
             except httpx.HTTPError as error:
-                if may_repeat and not connected and not isinstance(error, httpx.LocalProtocolError):
+                stale = not connected and time.monotonic() - began < _STALE_S
+                if may_repeat and stale and not isinstance(error, httpx.LocalProtocolError):
                     may_repeat = False
                     continue
                 raise UpstreamBroken("the backend closed the connection without a complete reply") from error

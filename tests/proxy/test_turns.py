@@ -418,6 +418,20 @@ def test_what_was_recorded_survives_a_graceful_stop(backend: Backend, tmp_path: 
     assert len(calls(backend)) == 1
 
 
+def test_a_large_turn_is_answered_like_any_other(proxy: Proxy, backend: Backend) -> None:
+    question = "fox " * 100_000 + "How often?"
+    first, second = proxy.ask(question), proxy.ask(question)
+    other = proxy.ask(question + "?")
+    assert first.text == second.text != other.text
+
+
+def test_a_body_nested_too_deeply_to_key_is_passed_through(proxy: Proxy, backend: Backend) -> None:
+    nested: Any = 1
+    for _ in range(400):
+        nested = [nested]
+    assert proxy.ask("nested", custom=nested).status == 200
+
+
 def test_an_unusual_stream_option_is_not_understood(proxy: Proxy, backend: Backend) -> None:
     got = proxy.ask("usage all along", stream=True, stream_options={"continuous_usage_stats": True})
     assert got.reuse == "bypass"
