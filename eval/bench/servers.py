@@ -10,6 +10,7 @@ import argparse
 import asyncio
 import itertools
 import json
+import time
 from typing import Any, Final, cast
 
 import uvloop
@@ -83,7 +84,13 @@ class _Backend(asyncio.Protocol):
 
         def event(delta: dict[str, Any], finish: str | None = None) -> bytes:
             choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}
-            chunk = {"id": f"{number:x}", "object": "chat.completion.chunk", "created": 1, "model": "bench"}
+            # The time of writing, for a client on this machine to read (CLOCK_MONOTONIC is the same in all processes).
+            chunk = {
+                "id": f"{time.perf_counter_ns()}",
+                "object": "chat.completion.chunk",
+                "created": 1,
+                "model": "bench",
+            }
             return b"data: " + json.dumps(chunk | {"choices": [choice], "usage": None}).encode() + b"\n\n"
 
         def write(data: bytes) -> None:
