@@ -1,0 +1,317 @@
+"""Combine the two stages, calibrate them, choose the thresholds: ``store/confidence/thresholds.json``.
+
+usage: python -m eval.train.calibrate --first A.npz [--second B.npz] [--out FILE] [--report JSON] [--plot PNG]
+
+``A.npz`` and ``B.npz`` hold ``id`` and ``score`` (logits) of pairs the models were *not* trained on. Where there is a
+second stage, only the pairs of the folds it held out count (``--held``); everything is done anew for each language.
+
+1. Pairs a guard objects to never reach the confidence, so they are left out of the curves and counted as not served.
+2. Each stage's logit is brought to mean 0 and deviation 1; the sum of both is the score.
+3. Isotonic regression from score to probability, both answers weighted alike, straight lines between block centres.
+4. ``answer``: the lowest confidence at which, in every half of the domains and on every source of questions,
+   the share of wrong hits stays within ``--wrong``; ``verify``: the 95th percentile of the different pairs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.isotonic import IsotonicRegression
+
+from eval.data import Pair, fold_of, load_all
+from eval.statistics import area_under_curve, wilson
+from eval.train.trees import STATEMENTS, comparable, same_history
+from fingerprint.comparisons import SCHEMA_VERSION
+from fingerprint.facts import objections
+
+Scores = NDArray[np.float64]
+Flags = NDArray[np.bool_]
+
+NOT_QUESTIONS = STATEMENTS | {"cannot_negation"}
+BLOCK = 60
+"""Pairs a block of the curve holds at least."""
+
+
+class Table:
+    """The calibration pairs of one language."""
+
+    def __init__(self, pairs: Sequence[Pair], first: Scores, second: Scores | None) -> None:
+        self.pairs = list(pairs)
+        self.first = first
+        self.second = second
+        self.truth: Flags = np.array([p.equivalent for p in pairs], bool)
+        self.domain = np.array([p.domain for p in pairs])
+        self.family: Flags = np.array([p.is_family for p in pairs], bool)
+        self.vetoed: Flags = np.array([bool(objections(p.a, p.b, same_place=same_history(p))) for p in pairs], bool)
+        self.half: Flags = np.array([fold_of("half:" + p.domain) % 2 == 0 for p in pairs], bool)
+
+    def weights(self, chosen: Flags) -> Scores:
+        """Families and public pairs, right and wrong, so that both answers weigh the same."""
+        w = np.where(self.family, 1.0, 0.5) * chosen
+        for answer in (True, False):
+            total = w[chosen & (self.truth == answer)].sum()
+            if total > 0:
+                w[chosen & (self.truth == answer)] /= total
+        return np.asarray(w, np.float64)
+
+
+def scale_of(scores: Scores) -> dict[str, float]:
+    """Mean and deviation."""
+    return {"mean": float(scores.mean()), "deviation": float(scores.std())}
+
+
+def scaled(scores: Scores, scale: dict[str, float]) -> Scores:
+    """To mean 0, deviation 1."""
+    return np.asarray((scores - scale["mean"]) / scale["deviation"], np.float64)
+
+
+def curve_of(score: Scores, truth: Flags, weight: Scores) -> dict[str, list[float]]:
+    """An isotonic curve, strictly rising: blocks of equal probability become their centres, joined by lines."""
+    keep = weight > 0
+    score, truth, weight = score[keep], truth[keep], weight[keep]
+    order = np.argsort(score, kind="stable")
+    score, truth, weight = score[order], truth[order], weight[order]
+    fitted = (
+        IsotonicRegression(y_min=0.0, y_max=1.0).fit(score, truth.astype(float), sample_weight=weight).predict(score)
+    )
+    scores: list[float] = []
+    probabilities: list[float] = []
+    start = 0
+    while start < len(score):
+        end = start
+        while end < len(score) and (fitted[end] == fitted[start] or end - start < BLOCK):
+            end += 1
+        if len(score) - end < BLOCK:
+            end = len(score)
+        block = slice(start, end)
+        mass = weight[block].sum()
+        # Laplace's rule: no block is certain, however its few pairs fell.
+        n = end - start
+        share = (float(weight[block] @ truth[block]) / mass * n + 0.5) / (n + 1)
+        scores.append(float(np.average(score[block], weights=weight[block])))
+        probabilities.append(share)
+        start = end
+    rising_s: list[float] = []
+    rising_p: list[float] = []
+    for s, p in zip(scores, probabilities, strict=True):
+        if not rising_s or (s > rising_s[-1] and p > rising_p[-1]):
+            rising_s.append(s)
+            rising_p.append(p)
+    # Beyond the last block the curve goes on towards certainty, so that a threshold may lie there.
+    top = float(score[-1])
+    if top > rising_s[-1]:
+        rising_s += [top, top + (top - rising_s[-1])]
+        rising_p += [rising_p[-1] + 0.5 * (1 - rising_p[-1]), rising_p[-1] + 0.75 * (1 - rising_p[-1])]
+    return {"scores": [round(s, 5) for s in rising_s], "probabilities": [round(p, 5) for p in rising_p]}
+
+
+def read(curve: dict[str, list[float]], score: Scores) -> Scores:
+    """Probabilities off a curve."""
+    return np.asarray(np.interp(score, curve["scores"], curve["probabilities"]), np.float64)
+
+
+def calibrate(table: Table, chosen: Flags) -> tuple[dict[str, Any], Scores]:
+    """The numbers of one language from the ``chosen`` pairs, and the confidence of every pair (0 where vetoed)."""
+    passed = chosen & ~table.vetoed
+    weight = table.weights(passed)
+    first = scale_of(table.first[passed])
+    a = scaled(table.first, first)
+    numbers: dict[str, Any] = {"first": first, "alone": curve_of(a, table.truth, weight), "floor": -99.0}
+    score = a
+    if table.second is not None:
+        second = scale_of(table.second[passed])
+        score = a + scaled(table.second, second)
+        numbers["second"] = second
+        numbers["together"] = curve_of(score, table.truth, weight)
+    curve = numbers["together"] if table.second is not None else numbers["alone"]
+    confidence = read(curve, score)
+    confidence[table.vetoed] = 0.0
+    return numbers, confidence
+
+
+def rates(confidence: Scores, truth: Flags, limit: float) -> tuple[int, int, int, int]:
+    """Right hits, equivalent pairs, wrong hits, different pairs."""
+    served = confidence >= limit
+    return int((served & truth).sum()), int(truth.sum()), int((served & ~truth).sum()), int((~truth).sum())
+
+
+def lowest(confidence: Scores, truth: Flags, wrong: float) -> float:
+    """The lowest confidence that serves at most this share of the different pairs."""
+    ranked = np.sort(confidence[~truth])[::-1]
+    if not len(ranked):
+        return 0.0
+    return float(np.nextafter(ranked[int(wrong * len(ranked))], np.inf))
+
+
+def crossed(table: Table, wrong: float) -> Flags:
+    """What would be served where each half of the domains is judged by curve and threshold of the other half."""
+    served = np.zeros(len(table.truth), bool)
+    for half in (True, False):
+        there = (table.half != half) & table.family
+        _, confidence = calibrate(table, there)
+        limit = lowest(confidence[there], table.truth[there], wrong)
+        here = table.half == half
+        served[here] = confidence[here] >= limit
+    return served
+
+
+def choose(table: Table, confidence: Scores, wrong: float) -> float:
+    """The threshold of one language: within ``wrong`` on both halves of the families and on every source."""
+    limits = [
+        lowest(confidence[group], table.truth[group], wrong)
+        for group in (
+            table.family & table.half,
+            table.family & ~table.half,
+            *(table.domain == d for d in sorted(set(table.domain[~table.family]) - NOT_QUESTIONS)),
+        )
+        if (group & ~table.truth).sum() >= 50
+    ]
+    return max(limits)
+
+
+def describe(served: Flags, group: Flags, truth: Flags) -> dict[str, Any]:
+    """Right and wrong with intervals."""
+    right, same = int((served & group & truth).sum()), int((group & truth).sum())
+    wrong, different = int((served & group & ~truth).sum()), int((group & ~truth).sum())
+    return {
+        "n_equivalent": same,
+        "n_different": different,
+        "right_rate": round(right / same, 4) if same else None,
+        "wrong_rate": round(wrong / different, 4) if different else None,
+        "right_ci": [round(x, 4) for x in wilson(right, same)],
+        "wrong_ci": [round(x, 4) for x in wilson(wrong, different)],
+    }
+
+
+def plot(file: Path, tables: dict[str, tuple[Table, Scores]]) -> None:
+    """Reliability: of the pairs given a confidence, how many are equivalent. Confidences come from the other half."""
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(1, len(tables), figsize=(5 * len(tables), 4.6), squeeze=False)
+    for axis, (lang, (table, _)) in zip(axes[0], sorted(tables.items()), strict=True):
+        confidence = np.zeros(len(table.truth))
+        for half in (True, False):
+            _, given = calibrate(table, (table.half != half))
+            confidence[table.half == half] = given[table.half == half]
+        passed = ~table.vetoed
+        weight = table.weights(passed)
+        edges = np.array([0, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 1.0001])
+        xs, ys, low, high = [], [], [], []
+        for a, b in itertools.pairwise(edges):
+            bin_ = passed & (confidence >= a) & (confidence < b)
+            if bin_.sum() < 15:
+                continue
+            share = float(weight[bin_] @ table.truth[bin_] / weight[bin_].sum())
+            ends = wilson(round(share * int(bin_.sum())), int(bin_.sum()))
+            xs.append(float(np.average(confidence[bin_], weights=weight[bin_])))
+            ys.append(share)
+            low.append(max(0.0, share - ends[0]))
+            high.append(max(0.0, ends[1] - share))
+        axis.plot([0, 1], [0, 1], color="#999999", linewidth=1, zorder=1)
+        axis.errorbar(xs, ys, yerr=[low, high], fmt="o", markersize=4, capsize=2, color="#1f5fa8", zorder=2)
+        axis.set(xlim=(0, 1), ylim=(0, 1), xlabel="confidence", title=f"{lang}: held-out domains")
+        axis.set_aspect("equal")
+        axis.grid(alpha=0.25)
+    axes[0][0].set_ylabel("share of equivalent pairs, both answers weighted alike")
+    figure.tight_layout()
+    figure.savefig(file, dpi=130)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """The command."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--first", type=Path, required=True)
+    parser.add_argument("--second", type=Path)
+    parser.add_argument("--held", type=int, nargs="+", default=[0], help="folds the second stage held out")
+    parser.add_argument("--wrong", type=float, default=0.01)
+    parser.add_argument("--version", default="1")
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--report", type=Path)
+    parser.add_argument("--plot", type=Path)
+    given = parser.parse_args(arguments)
+
+    first = _scores(given.first)
+    second = _scores(given.second) if given.second else None
+    pairs = [
+        p
+        for p in load_all()
+        if p.id in first
+        and comparable(p)
+        and p.domain not in NOT_QUESTIONS
+        and (second is None or (p.id in second and p.fold in given.held))
+    ]
+    languages: dict[str, Any] = {}
+    report: dict[str, Any] = {}
+    tables: dict[str, tuple[Table, Scores]] = {}
+    limits: dict[str, float] = {}
+    verify: dict[str, float] = {}
+    for lang in ("en", "zh"):
+        own = [p for p in pairs if p.lang == lang]
+        table = Table(
+            own,
+            np.array([first[p.id] for p in own]),
+            None if second is None else np.array([second[p.id] for p in own]),
+        )
+        everything = np.ones(len(own), bool)
+        numbers, confidence = calibrate(table, everything)
+        languages[lang] = numbers
+        tables[lang] = (table, confidence)
+        limits[lang] = choose(table, confidence, given.wrong)
+        verify[lang] = float(np.quantile(confidence[~table.truth & table.family], 0.95))
+        report[lang] = {
+            "vetoed": {
+                "equivalent": round(float(table.vetoed[table.truth & table.family].mean()), 4),
+                "different": round(float(table.vetoed[~table.truth & table.family].mean()), 4),
+            },
+            "auc": area_under_curve(confidence[table.family & table.truth], confidence[table.family & ~table.truth]),
+            "families, other half of the domains": {
+                f"{100 * wrong:g} %": describe(crossed(table, wrong), table.family, table.truth)
+                for wrong in (0.005, 0.01, 0.03, 0.05)
+            },
+        }
+    answer = round(max(limits.values()), 4)
+    for lang, (table, confidence) in tables.items():
+        served = confidence >= answer
+        report[lang]["at the shipped threshold"] = {
+            "families": describe(served, table.family, table.truth),
+            **{d: describe(served, table.domain == d, table.truth) for d in sorted(set(table.domain[~table.family]))},
+        }
+        # Below this the second stage cannot lift a pair to the verify threshold.
+        if table.second is not None:
+            passed = (confidence >= min(verify[lang], answer)) & ~table.vetoed
+            a = scaled(table.first, languages[lang]["first"])
+            languages[lang]["floor"] = round(float(a[passed].min()), 4) if passed.any() else 99.0
+    document = {
+        "version": given.version,
+        "comparisons": SCHEMA_VERSION,
+        "answer": answer,
+        "verify": round(min(max(verify.values()), answer), 4),
+        "per_language": {lang: round(limits[lang], 4) for lang in limits},
+        "languages": languages,
+    }
+    print(json.dumps({"answer": answer, "verify": document["verify"], "limits": limits, **report}, indent=1))
+    if given.out:
+        given.out.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    if given.report:
+        given.report.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+    if given.plot:
+        plot(given.plot, tables)
+
+
+def _scores(file: Path) -> dict[str, float]:
+    with np.load(file, allow_pickle=False) as table:
+        return {str(i): float(s) for i, s in zip(table["id"], table["score"], strict=True)}
+
+
+if __name__ == "__main__":
+    main()
