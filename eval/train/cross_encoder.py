@@ -23,7 +23,7 @@ import math
 import random
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +42,9 @@ STATEMENTS = {"paws_wiki_en", "paws_x_zh"}
 """Public files whose texts are statements, not turns of a chat: their idea of "same" is word order alone."""
 MIXTURE = {"family": 0.47, "public": 0.13, "negative": 0.25, "positive": 0.15}
 """Shares of the rows drawn."""
+
+
+_FRESH = ("head.", "marker_embeddings.", "projection.")
 
 
 def reader_of(base: Path, last_tokens: int, context_tokens: int) -> PairReader:
@@ -89,9 +92,47 @@ def build(base: Path, layers: int) -> CrossModel:
     return model
 
 
+def transferred(base: Path, start: Path, start_base: Path) -> CrossModel:
+    """A model trained in one language, given the words of another base: a linear map joins the two word tables.
+
+    The map is the ridge regression from the rows of ``base`` to those of ``start_base`` over the pieces both
+    vocabularies have (words, digits, signs); it is then trained like everything else. After Artetxe et al. 2020
+    (arXiv:1910.11856): a transformer's body serves another language once its embeddings are exchanged.
+    """
+    shape = replace(Shape(**json.loads((start / "meta.json").read_text())["shape"]), projected=True)
+    table = load_file(base / "model.safetensors")["embeddings.word_embeddings.weight"].float()
+    target = load_file(start_base / "model.safetensors")["embeddings.word_embeddings.weight"].float()
+    ours = Tokenizer.from_file(str(base / "tokenizer.json")).get_vocab()
+    theirs = Tokenizer.from_file(str(start_base / "tokenizer.json")).get_vocab()
+    shared = [(i, theirs[p]) for piece, i in sorted(ours.items()) if (p := _piece(piece)) in theirs]
+    x = table[[i for i, _ in shared]]
+    y = target[[i for _, i in shared]]
+    x = torch.cat([x, torch.ones(len(x), 1)], dim=1)
+    gram = x.T @ x
+    solved = torch.linalg.solve(gram + 1e-3 * gram.diagonal().mean() * torch.eye(len(gram)), x.T @ y)
+    model = CrossModel(shape, table)
+    loaded = model.load_state_dict(load_file(start / "model.safetensors"), strict=False)
+    if [k for k in loaded.missing_keys if not k.startswith("projection.")]:
+        raise ValueError(f"{start}: no weights for {loaded.missing_keys}")
+    assert model.projection is not None
+    with torch.no_grad():
+        model.projection.weight.copy_(solved[:-1].T)
+        model.projection.bias.copy_(solved[-1])
+    left = float(((x @ solved - y) ** 2).mean() / y.var())
+    print(json.dumps({"shared_pieces": len(shared), "unexplained": round(left, 3)}), flush=True)
+    return model
+
+
+def _piece(piece: str) -> str:
+    """How WordPiece writes a SentencePiece piece; "" where it has no such thing."""
+    if piece.startswith("▁"):
+        return piece[1:].lower()
+    return piece if not piece.isalpha() else f"##{piece.lower()}"
+
+
 def batch_of(rows: Sequence[Encoded]) -> tuple[torch.Tensor, ...]:
     """Padded tensors ids, markers, sides, last, mask: (rows, longest)."""
-    longest = max(len(r.ids) for r in rows)
+    longest = -(-max(len(r.ids) for r in rows) // 8) * 8  # few different shapes: each costs oneDNN time and memory
     out = np.zeros((5, len(rows), longest), dtype=np.int64)
     for i, row in enumerate(rows):
         n = len(row.ids)
@@ -190,10 +231,13 @@ def train(arguments: argparse.Namespace) -> None:
     out.mkdir(parents=True, exist_ok=True)
     base: Path = arguments.base
     reader = reader_of(base, arguments.last_tokens, arguments.context_tokens)
-    model = build(base, arguments.layers)
+    if arguments.start:
+        model = transferred(base, arguments.start, arguments.start_base)
+    else:
+        model = build(base, arguments.layers)
     trained = dict(model.named_parameters())
-    fresh = [v for k, v in trained.items() if k.startswith(("head.", "marker_embeddings."))]
-    old = [v for k, v in trained.items() if not k.startswith(("head.", "marker_embeddings."))]
+    fresh = [v for k, v in trained.items() if k.startswith(_FRESH)]
+    old = [v for k, v in trained.items() if not k.startswith(_FRESH)]
     optimiser = torch.optim.AdamW(
         [{"params": old, "lr": arguments.rate}, {"params": fresh, "lr": 5 * arguments.rate}], weight_decay=0.01
     )
@@ -265,6 +309,8 @@ def main() -> None:
     t.add_argument("--rows", type=int, default=45_000, help="training rows in all")
     t.add_argument("--other", type=float, default=0.0, help="share of rows in the other language")
     t.add_argument("--layers", type=int, default=6)
+    t.add_argument("--start", type=Path, help="run folder of another language to go on from")
+    t.add_argument("--start-base", type=Path, help="base folder of that run")
     t.add_argument("--batch", type=int, default=16)
     t.add_argument("--rate", type=float, default=8e-5)
     t.add_argument("--decay", type=float, default=0.4, help="share of the rows over which the rate falls to nothing")

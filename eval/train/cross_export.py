@@ -63,7 +63,13 @@ def graph_of(weights: dict[str, NDArray[np.generic]], shape: dict[str, Any]) -> 
 
     table = tensor("marker_table", np.asarray(weights["marker_embeddings.weight"], np.float32))
     node("Gather", [table, "markers"], "marker_rows", axis=0)
-    node("Add", ["words", "marker_rows"], "embeddings")
+    words = "words"
+    if "projection.weight" in weights:
+        matrix = tensor("projection.matrix", np.asarray(weights["projection.weight"], np.float32).T)
+        bias = tensor("projection.bias", np.asarray(weights["projection.bias"], np.float32))
+        node("MatMul", ["words", matrix], "words.mapped", name="projection")
+        words = node("Add", ["words.mapped", bias], "words.placed")
+    node("Add", [words, "marker_rows"], "embeddings")
     node("Identity", ["sides"], "token_type_ids")
     node("Equal", ["sides", "sides"], "all_tokens")
     node("Cast", ["all_tokens"], "mask", to=TensorProto.FLOAT)
@@ -125,8 +131,8 @@ def export(run: Path, out: Path) -> None:
         onnx.save(made, str(plain))
         quantize_dynamic(
             plain, narrow, per_channel=True, weight_type=QuantType.QInt8, op_types_to_quantize=["MatMul"],
-            # The head's features differ in scale: one scale for all of them would lose the small ones.
-            nodes_to_exclude=["head.dense", "head.out"],
+            # Word embeddings and the head's features differ in scale: one for all would lose the small ones.
+            nodes_to_exclude=["projection", "head.dense", "head.out"],
             extra_options={"MatMulConstBOnly": True, "DefaultTensorType": TensorProto.FLOAT},
         )  # fmt: skip
         model = onnx.load(str(narrow))

@@ -28,6 +28,8 @@ class Shape:
     markers: int = 26
     epsilon: float = 1e-12
     head: int = 128
+    projected: bool = False
+    """Whether word embeddings of another model pass a linear map into this one's space."""
 
 
 class _Attention(nn.Module):  # type: ignore[misc, unused-ignore]
@@ -80,6 +82,7 @@ class CrossModel(nn.Module):  # type: ignore[misc, unused-ignore]
                 "LayerNorm": nn.LayerNorm(h, shape.epsilon),
             }
         )
+        self.projection = nn.Linear(h, h) if shape.projected else None
         self.marker_embeddings = nn.Embedding(shape.markers, h)
         nn.init.zeros_(self.marker_embeddings.weight)
         self.encoder = nn.ModuleDict({"layer": nn.ModuleList(_Layer(shape) for _ in range(shape.layers))})
@@ -89,7 +92,8 @@ class CrossModel(nn.Module):  # type: ignore[misc, unused-ignore]
         """All (batch, length) integers but ``mask``, 1 where there is a token. Returns (batch,) logits."""
         e = self.embeddings
         position = torch.arange(ids.shape[1])
-        x = functional.embedding(ids, self.words) + self.marker_embeddings(markers)  # type: ignore[arg-type, unused-ignore]
+        x = functional.embedding(ids, self.words)  # type: ignore[arg-type, unused-ignore]
+        x = (self.projection(x) if self.projection is not None else x) + self.marker_embeddings(markers)
         x = x + e["position_embeddings"](position) + e["token_type_embeddings"](sides)
         x = functional.dropout(e["LayerNorm"](x), self.dropout, self.training)
         bias = (1.0 - mask.float())[:, None, None, :] * -1e4
