@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 from starlette.applications import Starlette
 from starlette.routing import Mount
 
+from fingerprint.conversation import Turn
 from fingerprint.embedding.base import EmbedderError, TextEmbedder
 from proxy import admin
 from proxy.admin import Readiness
@@ -23,6 +24,7 @@ from proxy.settings import Settings
 from proxy.turns import Turns
 from proxy.upstream import Receive, Scope, Send, Upstream, reply_error
 from proxy.versions import VersionWatcher
+from store.types import Candidate, Policy, ReuseConfidence
 
 if TYPE_CHECKING:
     from store.cache import Cache
@@ -164,20 +166,40 @@ async def open_cache(settings: Settings) -> Opened:
     from store.cache import Cache
 
     why = ""
+    name = "none"
     embedder: TextEmbedder | None = None
     try:
         embedder = await asyncio.to_thread(load_router)
+        name = embedder.name
     except EmbedderError as error:
         log.exception("no embedder: only exact repeats are served")
         why = f"no embedder, so only exact repeats are served: {error}"
-    confidence = await asyncio.to_thread(confidences.load)
-    policy = confidences.thresholds()
+    confidence: ReuseConfidence
+    try:
+        confidence = await asyncio.to_thread(confidences.load)
+        policy = confidences.thresholds()
+    except Exception as error:  # whatever is wrong with the artefact, exact repeats do not need it
+        log.exception("no reuse confidence: only exact repeats are served")
+        confidence, policy, embedder = _NoConfidence(), Policy(answer=1.0, verify=1.0), None
+        why = f"no reuse confidence, so only exact repeats are served: {error}"
     chosen = settings.decision
     answer = policy.answer if chosen.answer is None else chosen.answer
     verify = min(policy.verify if chosen.verify is None else chosen.verify, answer)
     policy = replace(policy, answer=answer, verify=verify, max_candidates=chosen.max_candidates)
     cache = await Cache.open(settings.store, embedder=embedder, confidence=confidence, policy=policy)
-    return Opened(cache, embedder.name if embedder is not None else "none", why)
+    return Opened(cache, name, why)
+
+
+class _NoConfidence:
+    """Trusts nothing."""
+
+    version = "none"
+
+    def first(self, query: Turn, candidate: Candidate) -> float:
+        return 0.0
+
+    def second(self, query: Turn, candidate: Candidate, first: float) -> float:
+        return 0.0
 
 
 def _asks_for_websocket(scope: Scope) -> bool:
