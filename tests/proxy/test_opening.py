@@ -17,7 +17,7 @@ def settings(folder: Path) -> Settings:
 
 
 def at(url: str) -> Settings:
-    return Settings(store={"url": url})  # type: ignore[arg-type]
+    return Settings.model_validate({"store": {"url": url}})
 
 
 async def test_without_an_embedder_exact_repeats_are_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
