@@ -5,7 +5,9 @@ others, each fine-tuned by ``eval.train.cross_encoder`` and shipped as an int8 O
 words come from the exports the embedders use anyway (``fingerprint.embedding.prepare``), so a model is 11 MB.
 
 A pair is read in both orders and the logits are averaged: the score is symmetric. It is a plain logit, neither
-calibrated nor comparable between the two models; whoever combines it asks ``route`` which one it came from.
+calibrated nor comparable between the two models; whoever combines it asks ``route`` which one it came from. Never trust
+it alone: where only the order of the same words differs ("from A to B", "from B to A") it sees next to nothing, which
+is what the guards and the order comparisons of the first stage are for.
 """
 
 from __future__ import annotations
