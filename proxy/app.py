@@ -7,7 +7,8 @@ import contextlib
 import logging
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from starlette.applications import Starlette
@@ -20,10 +21,11 @@ from proxy.admin import Readiness
 from proxy.endpoints import ENDPOINTS
 from proxy.errors import ClientGone, ReplyCut, UpstreamError
 from proxy.metrics import Metrics
-from proxy.settings import Settings
+from proxy.settings import Settings, policy_of
 from proxy.turns import Turns
 from proxy.upstream import Receive, Scope, Send, Upstream, reply_error
 from proxy.versions import VersionWatcher
+from store.errors import StoreError
 from store.types import Candidate, Policy, ReuseConfidence
 
 if TYPE_CHECKING:
@@ -111,9 +113,14 @@ def create_app(settings: Settings, *, open_with: OpenCache | None = None) -> Ant
 
     async def open_up(app: Antiphon) -> None:
         try:
-            _, opened = await asyncio.gather(versions.start(), (open_with or open_cache)(settings))
+            opener = open_with or partial(open_cache, metrics=metrics)
+            _, opened = await asyncio.gather(versions.start(), opener(settings))
         except asyncio.CancelledError:
             raise
+        except StoreError as error:
+            log.error("the cache could not be opened; everything is forwarded: %s", error)
+            readiness.degraded(f"the cache could not be opened: {error}")
+            return
         except Exception as error:
             log.exception("the cache could not be opened; everything is forwarded")
             readiness.degraded(f"the cache could not be opened: {type(error).__name__}")
@@ -156,8 +163,8 @@ def create_app(settings: Settings, *, open_with: OpenCache | None = None) -> Ant
     return app
 
 
-async def open_cache(settings: Settings) -> Opened:
-    """Open the store with the embedders and the reuse confidence the project comes with.
+async def open_cache(settings: Settings, *, metrics: Metrics | None = None) -> Opened:
+    """Open the store with the embedders and the reuse confidence the project comes with; ``metrics`` times them.
 
     Without a working embedder exact repeats are still served; raises where the store itself cannot be opened.
     """
@@ -171,6 +178,8 @@ async def open_cache(settings: Settings) -> Opened:
     try:
         embedder = await asyncio.to_thread(load_router)
         name = embedder.name
+        if metrics is not None:
+            embedder = metrics.timed(embedder)
     except EmbedderError as error:
         log.exception("no embedder: only exact repeats are served")
         why = f"no embedder, so only exact repeats are served: {error}"
@@ -182,10 +191,7 @@ async def open_cache(settings: Settings) -> Opened:
         log.exception("no reuse confidence: only exact repeats are served")
         confidence, policy, embedder = _NoConfidence(), Policy(answer=1.0, verify=1.0), None
         why = f"no reuse confidence, so only exact repeats are served: {error}"
-    chosen = settings.decision
-    answer = policy.answer if chosen.answer is None else chosen.answer
-    verify = min(policy.verify if chosen.verify is None else chosen.verify, answer)
-    policy = replace(policy, answer=answer, verify=verify, max_candidates=chosen.max_candidates)
+    policy = policy_of(settings.decision, policy)
     cache = await Cache.open(settings.store, embedder=embedder, confidence=confidence, policy=policy)
     return Opened(cache, name, why)
 

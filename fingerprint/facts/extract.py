@@ -358,7 +358,7 @@ def _taken_back(before: str, after: str, *, spaced: bool) -> int:
         low = first.group().casefold()
         for start in reversed(pieces[-8:]):
             here = before[start:].casefold()
-            if here.startswith(low) or (low[0].isdigit() and here[0].isdigit()):
+            if here.startswith(low) or (low[0].isdigit() and here[:1].isdigit()):
                 return start
     if spaced:
         return pieces[-1]
