@@ -235,7 +235,7 @@ class Augmenter:
             (1.6, "number", lambda t: self._number(t, pair.lang)), (1.6, "entity", lambda t: self._entity(t, pair)),
             (3.2, "antonym", lambda t: self._swapped(t, pair.lang)),
             (1.4, "polarity", lambda t: self._negated(t, pair.lang)),
-            (1.2, "direction", lambda t: self._turned(t, pair.lang)),
+            (2.5, "direction", lambda t: self._turned(t, pair.lang)),
             (0.7, "constraint", lambda t: self._constrained(t, pair.lang)),
             (1.0, "person", lambda t: self._owner(t, pair.lang)), (1.5, "offer", lambda t: self._offer(t, pair)),
             (1.0, "options", lambda t: self._options(t, pair.lang)), (1.0, "related", lambda t: self._related(t, pair)),
@@ -304,16 +304,16 @@ class Augmenter:
         return _last(turn, _put(text, at, word, other))
 
     def _turned(self, turn: Turn, lang: str) -> Turn | None:
+        """What stands on the two sides of a directed word changes places: "from X to Y", "X before Y", 把X换成Y."""
         text = turn.message.text
-        found = re.search(self._tables[lang].from_to, text)
+        found = [m for pattern in self._tables[lang].directed for m in re.finditer(pattern, text)]
         if not found:
             return None
-        one, two = found.group(1), found.group(2)
-        if one == two:
+        m = self._rng.choice(found)
+        one, two = m.group(1), m.group(2)
+        if one.lower() == two.lower():
             return None
-        whole = found.group()
-        turned = whole.replace(one, "\0").replace(two, one).replace("\0", two)
-        return _last(turn, text.replace(whole, turned))
+        return _last(turn, text[: m.start(1)] + two + text[m.end(1) : m.start(2)] + one + text[m.end(2) :])
 
     def _constrained(self, turn: Turn, lang: str) -> Turn | None:
         text, constraint = turn.message.text, self._rng.choice(self._tables[lang].constraints)
