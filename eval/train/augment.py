@@ -159,7 +159,7 @@ class Augmenter:
             elif kind < 0.7:
                 words[i] = word[:j] + word[j + 1] + word[j] + word[j + 2 :]
             else:
-                words[i] = word[:j] + _NEIGHBOURS[word[j]] + word[j + 1 :]
+                words[i] = word[:j] + _NEIGHBOURS.get(word[j], "e") + word[j + 1 :]
         return _last(turn, " ".join(words))
 
     def _reworded(self, turn: Turn, lang: str) -> Turn | None:
