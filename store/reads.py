@@ -76,14 +76,14 @@ _NEAREST = (
 _CHILDREN = (
     select(*_NEAR, Vector.window, Vector.query)
     .join(Vector, Vector.number == Entry.number)
-    .join(Identity, Identity.number == Entry.identity_number)
     .where(
+        # A place belongs to one partition and identity, and so does what hangs from it. The identity is not asked for
+        # again: SQLite would then walk through everything that has it.
         Entry.parent == bindparam("node"),
         Entry.state == _SERVABLE,
         Entry.semantic,
         Entry.expires_at > bindparam("now"),
         Entry.partition == bindparam("partition"),
-        Identity.identity == bindparam("identity"),
         Vector.space == bindparam("space"),
         Vector.query.is_not(None),
     )
@@ -160,13 +160,12 @@ def children(
     node: str,
     *,
     partition: bytes,
-    identity: bytes,
     space: str,
     limit: int,
     now: float,
 ) -> list[tuple[Near, bytes]]:
     """Return the newest ``limit`` servable entries that hang from a node, each with its query vector."""
-    scope = {"node": node, "partition": partition, "identity": identity, "space": space, "limit": limit, "now": now}
+    scope = {"node": node, "partition": partition, "space": space, "limit": limit, "now": now}
     return [(_near(row[:-1]), row.query) for row in connection.execute(_CHILDREN, scope).all()]
 
 

@@ -56,7 +56,6 @@ def retrieve(
             connection,
             node,
             partition=query.partition,
-            identity=query.identity,
             space=space,
             limit=_CHILDREN,
             now=now,

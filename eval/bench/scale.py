@@ -258,6 +258,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
     parser.add_argument("--entries", type=int, default=100_000)
     parser.add_argument("--buckets", type=int, action="append", help="indexes the entries are divided among (1, 2000)")
+    parser.add_argument(
+        "--filled", type=Path, help="a database that an earlier run's step `fill` made, with one bucket"
+    )
     parser.add_argument("--json", type=Path)
     parser.add_argument("--step", choices=("fill", "measure", "complete"), help=argparse.SUPPRESS)
     parser.add_argument("--database", type=Path, help=argparse.SUPPRESS)
@@ -277,10 +280,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "machine": {"cpu": platform.processor() or platform.machine(), "cores": os.cpu_count()},
         "load_at_start": round(os.getloadavg()[0], 1),
     }
-    for number in buckets:
+    for number in [1] if chosen.filled else buckets:
         with tempfile.TemporaryDirectory() as folder:
-            database = Path(folder) / "scale.db"
-            run: dict[str, Any] = {"recording": _in_its_own_process("fill", database, chosen.entries, number)}
+            database = chosen.filled or Path(folder) / "scale.db"
+            run: dict[str, Any] = {}
+            if not chosen.filled:
+                run["recording"] = _in_its_own_process("fill", database, chosen.entries, number)
             run |= _in_its_own_process("measure", database, chosen.entries, number)
             run["resident_with_embedders_mib"] = _in_its_own_process("complete", database, chosen.entries, number)
             results[f"in_{number}_buckets"] = run
