@@ -184,7 +184,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         results[name] = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
         auc = "  ".join(f"{key} {value}" for key, value in results[name]["auc"].items())
         cost = f"{results[name]['cpu_ms_per_text']['p50']} ms CPU  {results[name]['rss_mb']} MB"
-        print(f"{name}: AUC {auc}; {cost}")
+        print(f"{name}: AUC {auc}; {cost}", flush=True)
     if options.json:
         document = {"bench": "embedders", "machine": machine(), "embedders": results}
         options.json.write_text(json.dumps(document, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
