@@ -191,7 +191,8 @@ def score(arguments: argparse.Namespace) -> None:
             for k, v in sorted(by_subtype.items())
         }
         spent = np.sort(times[groups[f"families {lang}"]])
-        report[f"cpu ms {lang}"] = {q: round(float(np.quantile(spent, float(q))), 1) for q in ("0.5", "0.9", "0.99", "1.0")}
+        quantiles = {q: round(float(np.quantile(spent, float(q))), 1) for q in ("0.5", "0.9", "0.99", "1.0")}
+        report[f"cpu ms {lang}"] = quantiles
     report["version"] = model.version
     text = json.dumps(report, indent=1, ensure_ascii=False)
     if arguments.json:

