@@ -1,13 +1,14 @@
 """The second stage of the reuse confidence: a small cross-encoder that reads both conversations at once.
 
-Two models, one a language group: six layers of MiniLM for Latin scripts, six layers of multilingual-e5-small for all
-others, each fine-tuned by ``eval.train.cross_encoder`` and shipped as an int8 ONNX graph without its word table. The
-words come from the exports the embedders use anyway (``fingerprint.embedding.prepare``), so a model is 11 MB.
+Two models, one a language group: six layers of MiniLM for Latin scripts; for all others the English model gone on
+training in Chinese, with the words of multilingual-e5-small mapped into its space. Both come from
+``eval.train.cross_encoder`` and are shipped as int8 ONNX graphs without their word tables, 12 MB each: the words come
+from the exports the embedders use anyway (``fingerprint.embedding.prepare``).
 
 A pair is read in both orders and the logits are averaged: the score is symmetric. It is a plain logit, neither
-calibrated nor comparable between the two models; whoever combines it asks ``route`` which one it came from. Never trust
-it alone: where only the order of the same words differs ("from A to B", "from B to A") it is weak, which
-is what the guards and the order comparisons of the first stage are for.
+calibrated nor comparable between the two models; whoever combines it asks ``route`` which one it came from. Never
+trust it alone: it is weak where only the order of the same words differs ("from A to B", "from B to A"), which is what
+the guards and the order comparisons of the first stage are for.
 """
 
 from __future__ import annotations
