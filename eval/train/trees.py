@@ -15,6 +15,7 @@ import argparse
 import json
 import time
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from multiprocessing import Pool
 from pathlib import Path
 from typing import Any
@@ -72,7 +73,26 @@ def generated(pairs: Sequence[Pair]) -> list[Pair]:
             out.append(made)
         if rng.random() < share and (made := maker.negative(pair)) is not None:
             out.append(made)
+        if rng.random() < 0.25 and (made := earlier(pair, rng)) is not None:
+            out.append(made)
     return out
+
+
+def earlier(pair: Pair, rng: np.random.Generator) -> Pair | None:
+    """A conversation against a question that it, or its equivalent, asked before: alone, or where it stood."""
+    a, b = (pair.a, pair.b) if pair.equivalent and rng.random() < 0.5 else (pair.a, pair.a)
+    places = [i for i, m in enumerate(b.history) if m.role == "user" and m.text != a.message.text]
+    if not places:
+        return None
+    place = int(rng.choice(places))
+    before = b.history[:place] if rng.random() < 0.5 else ()
+    turn = replace(b, history=before, message=b.history[place])
+    if rng.random() < 0.5:
+        a, turn = turn, a
+    return replace(
+        pair, id=f"{pair.id}~earlier{place}", a=a, b=turn, equivalent=False, subtype="generated_earlier",
+        category="related", label_origin="generated",
+    )  # fmt: skip
 
 
 def weight(pair: Pair) -> float:
@@ -242,7 +262,7 @@ def fit_scores(
     return total / len(seeds)
 
 
-def folds(work: Path, oof: Path, seeds: Sequence[int], only: int | None) -> None:
+def folds(work: Path, oof: Path, seeds: Sequence[int], only: int | None, results: Path | None) -> None:
     """Out-of-fold scores of every real pair, and what they reach; ``only`` one fold is kept for a later call."""
     rows = Rows(work)
     scores = np.full(len(rows.y), np.nan)
@@ -261,36 +281,51 @@ def folds(work: Path, oof: Path, seeds: Sequence[int], only: int | None) -> None
     oof.parent.mkdir(parents=True, exist_ok=True)
     real = rows.real
     np.savez(oof, id=rows.id[real], score=scores[real])
-    report(rows, scores)
+    found = report(rows, scores)
+    if results is not None:
+        results.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
 
 
-def report(rows: Rows, scores: NDArray[np.float64]) -> None:
-    """Print what a threshold frozen on the other folds of the families reaches, by language, and per source."""
-    for lang in sorted(set(rows.lang)):
-        group = rows.real & rows.family & (rows.lang == lang)
-        line = f"families {lang}: AUC {auc(scores[group], rows.y[group]):.3f}"
-        for wrong in (0.005, 0.01, 0.03):
-            line += f"   {100 * wrong:g} %: {frozen(rows, scores, group, wrong)}"
-        print(line)
-    for source in sorted(set(rows.domain[rows.real & ~rows.family])):
-        group = rows.real & (rows.domain == source)
-        lang = rows.lang[group][0]
-        limit = threshold(scores[rows.real & rows.family & (rows.lang == lang) & ~rows.y], 0.01)
-        served = scores >= limit
-        cells = [
-            f"{100 * served[group & (rows.y == y)].mean():5.1f}" if (group & (rows.y == y)).any() else "    –"
-            for y in (True, False)
-        ]
-        print(f"{source:24s} right {cells[0]}  wrong {cells[1]}  AUC {auc(scores[group], rows.y[group]):.3f}")
+def report(rows: Rows, scores: NDArray[np.float64]) -> dict[str, Any]:
+    """What the first stage reaches alone, no guard before it, by language, source and subtype; printed too.
+
+    Families: each fold at the threshold the other folds set. Sources and subtypes: at the threshold that serves 1 % of
+    the families' different pairs.
+    """
+    out: dict[str, Any] = {}
     for lang in sorted(set(rows.lang)):
         group = rows.real & rows.family & (rows.lang == lang)
         limit = threshold(scores[group & ~rows.y], 0.01)
-        for y in (True, False):
-            parts = []
-            for how in sorted(set(rows.subtype[group & (rows.y == y)])):
-                g = group & (rows.y == y) & (rows.subtype == how)
-                parts.append(f"{how} {100 * (scores[g] >= limit).mean():.1f}")
-            print(lang, "same:" if y else "different:", ", ".join(parts))
+        found: dict[str, Any] = {"auc": round(auc(scores[group], rows.y[group]), 4)}
+        for wrong in (0.005, 0.01, 0.03, 0.05):
+            found[f"families at {100 * wrong:g} %"] = frozen(rows, scores, group, wrong)
+        print(f"families {lang}:", json.dumps(found))
+        sources: dict[str, Any] = {}
+        for source in sorted(set(rows.domain[rows.real & ~rows.family & (rows.lang == lang)])):
+            here = rows.real & (rows.domain == source)
+            sources[source] = {
+                "right": share(scores[here & rows.y] >= limit),
+                "wrong": share(scores[here & ~rows.y] >= limit),
+                "auc": None
+                if rows.y[here].all() or not rows.y[here].any()
+                else round(auc(scores[here], rows.y[here]), 4),
+            }
+            print(f"  {source:24s}", sources[source])
+        found["sources"] = sources
+        for answer, name in ((True, "same"), (False, "different")):
+            found[name] = {
+                how: [share(scores[g] >= limit), int(g.sum())]
+                for how in sorted(set(rows.subtype[group & (rows.y == answer)]))
+                if (g := group & (rows.y == answer) & (rows.subtype == how)).any()
+            }
+            print(f"  {name}:", found[name])
+        out[lang] = found
+    return out
+
+
+def share(served: NDArray[np.bool_]) -> float | None:
+    """Share served, 0 … 1; None of none."""
+    return round(float(served.mean()), 4) if len(served) else None
 
 
 def threshold(different: NDArray[np.float64], wrong: float) -> float:
@@ -299,14 +334,14 @@ def threshold(different: NDArray[np.float64], wrong: float) -> float:
     return float(np.nextafter(ranked[int(wrong * len(ranked))], np.inf))
 
 
-def frozen(rows: Rows, scores: NDArray[np.float64], group: NDArray[np.bool_], wrong: float) -> str:
-    """Right and wrong in %, each fold at the threshold of the others."""
+def frozen(rows: Rows, scores: NDArray[np.float64], group: NDArray[np.bool_], wrong: float) -> dict[str, float | None]:
+    """Right and wrong, each fold at the threshold of the others."""
     served = np.zeros(len(scores), bool)
     for fold in range(FOLDS):
         here = group & (rows.fold == fold)
         limit = threshold(scores[group & (rows.fold != fold) & ~rows.y], wrong)
         served[here] = scores[here] >= limit
-    return f"{100 * served[group & rows.y].mean():.1f}/{100 * served[group & ~rows.y].mean():.2f}"
+    return {"right": share(served[group & rows.y]), "wrong": share(served[group & ~rows.y])}
 
 
 def auc(scores: NDArray[np.float64], truth: NDArray[np.bool_]) -> float:
@@ -388,13 +423,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--langs", nargs="+", default=["en", "zh"])
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--fold", type=int, help="only this fold, so that several can run at once")
+    parser.add_argument("--json", type=Path, help="where the figures of `folds` go")
     given = parser.parse_args(arguments)
     given.work.mkdir(parents=True, exist_ok=True)
     seeds = [SEED + i for i in range(given.seeds)]
     if given.step == "build":
         build(given.work, given.processes, given.langs)
     elif given.step == "folds":
-        folds(given.work, given.oof, seeds, given.fold)
+        folds(given.work, given.oof, seeds, given.fold, given.json)
     else:
         fit(given.work, given.out, seeds)
 

@@ -24,7 +24,7 @@ from fingerprint.conversation import Message, Turn
 
 __all__ = ["NAMES", "SCHEMA_VERSION", "compare"]
 
-SCHEMA_VERSION = "comparisons-2"
+SCHEMA_VERSION = "comparisons-3"
 
 MAX_MESSAGES = 24
 """Messages of a history that are compared, counted from its end."""
@@ -363,6 +363,7 @@ def _histories(row: _Row, one: _Side, two: _Side, equal: bool) -> None:
         len(texts_b) - new_b[-1] if new_b else 99.0,
     )
     _answered(row, one, two)
+    _earlier(row, one, two)
     _small_edits(row, one, two, new_a, new_b)
     _residue(row, one, two, new_a, new_b)
 
@@ -394,6 +395,33 @@ def _answered(row: _Row, one: _Side, two: _Side) -> None:
     row.two("answered.names", len(a.names - two.stems), len(b.names - one.stems))
     row.one("answered.antonyms", _antonyms(a.tokens, b.tokens, a.language))
     row.one("answered.negations", abs(a.negations - b.negations))
+
+
+def _earlier(row: _Row, one: _Side, two: _Side) -> None:
+    """Whether a last message asks what the other conversation asked before, and has got past."""
+    values = []
+    for mine, other in ((one, two), (two, one)):
+        last, final = mine.last, other.last
+        jaccard = cosine = 0.0
+        repeated = 0.0
+        for v, role in zip(other.history, other.roles, strict=True):
+            if role != "user":
+                continue
+            repeated = max(repeated, float(v.stems == last.stems))
+            jaccard = max(jaccard, _ratio(len(v.stem_set & last.stem_set), len(v.stem_set | last.stem_set)))
+            cosine = max(cosine, float(v.mean @ last.mean))
+        union = len(last.stem_set | final.stem_set)
+        values.append(
+            (
+                repeated,
+                jaccard,
+                cosine,
+                jaccard - _ratio(len(last.stem_set & final.stem_set), union),
+                cosine - float(last.mean @ final.mean),
+            )
+        )
+    for place, what in enumerate(("repeated", "jaccard", "cos", "more_jaccard", "more_cos")):
+        row.two(f"earlier.{what}", values[0][place], values[1][place])
 
 
 def _small_edits(row: _Row, one: _Side, two: _Side, new_a: list[int], new_b: list[int]) -> None:

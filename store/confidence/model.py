@@ -1,47 +1,192 @@
-"""The shipped reuse confidence and the thresholds that belong to it."""
+"""The shipped reuse confidence: two stages, their combination, its calibration, and the thresholds that belong to it.
+
+First stage: trees over the comparisons of the two turns, a fraction of a millisecond. Second stage: a cross-encoder
+that reads both conversations, for the few candidates the first does not rule out. Their logits are brought to one scale
+and added, and the sum is read off a calibration curve (``thresholds.json``, written by ``eval.train.calibrate``).
+
+What the model was not made for it does not judge: a message in a language it cannot read, or in none, gets 0.
+"""
 
 from __future__ import annotations
 
 import json
-import math
-import re
+from collections.abc import Mapping
+from dataclasses import dataclass
 from importlib import resources
+from typing import Any, Protocol
 
+import numpy as np
+from numpy.typing import NDArray
+
+from fingerprint.comparisons import NAMES, SCHEMA_VERSION, compare
+from fingerprint.comparisons.readable import readable
+from fingerprint.comparisons.view import language_of
 from fingerprint.conversation import Turn
+from store.confidence.trees import Forest
 from store.types import Candidate, Policy
 
-__all__ = ["LearnedConfidence", "load", "thresholds"]
+__all__ = ["ConfidenceError", "LearnedConfidence", "SecondStage", "load", "thresholds"]
 
-_WORD = re.compile(r"\w+")
+FOLDER = "store.confidence"
+
+
+class ConfidenceError(RuntimeError):
+    """The shipped numbers are damaged or do not belong to the shipped trees."""
+
+
+class SecondStage(Protocol):
+    """What ``cross_encoder.CrossEncoder`` is to this module."""
+
+    def score(self, query: Turn, candidate: Turn) -> float:
+        """Logit that one answer serves both; symmetric."""
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """A calibration curve: non-decreasing, straight between its points, flat beyond its ends."""
+
+    scores: NDArray[np.float64]
+    probabilities: NDArray[np.float64]
+
+    def __call__(self, score: float) -> float:
+        """Probability, 0 … 1."""
+        return float(np.interp(score, self.scores, self.probabilities))
+
+    @classmethod
+    def read(cls, table: Mapping[str, Any]) -> Curve:
+        """Raises ``ConfidenceError`` for a curve that falls or leaves 0 … 1."""
+        scores = np.array(table["scores"], np.float64)
+        probabilities = np.array(table["probabilities"], np.float64)
+        rising = len(scores) == len(probabilities) > 0 and bool((np.diff(scores) > 0).all())
+        if not rising or (np.diff(probabilities) < 0).any() or probabilities[0] < 0 or probabilities[-1] > 1:
+            raise ConfidenceError("a calibration curve is not a rising curve of probabilities")
+        return cls(scores, probabilities)
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """Brings one stage's logit to mean 0 and deviation 1 over the calibration pairs."""
+
+    mean: float
+    deviation: float
+
+    def __call__(self, logit: float) -> float:
+        return (logit - self.mean) / self.deviation
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """The numbers of one language.
+
+    ``alone`` reads the first stage's scaled logit; ``together`` the sum of both. ``floor`` is the scaled logit of the
+    first stage under which the second is not asked: no pair of the calibration that was let through lay below it.
+    """
+
+    first: Scale
+    alone: Curve
+    second: Scale | None
+    together: Curve | None
+    floor: float
+
+    @classmethod
+    def read(cls, table: Mapping[str, Any]) -> Calibration:
+        """Raises ``ConfidenceError``, ``KeyError``, ``TypeError``."""
+        second = table.get("second")
+        return cls(
+            first=Scale(**table["first"]),
+            alone=Curve.read(table["alone"]),
+            second=Scale(**second) if second else None,
+            together=Curve.read(table["together"]) if second else None,
+            floor=float(table["floor"]),
+        )
 
 
 class LearnedConfidence:
-    """Conservative first version: only what is nearly the same text is trusted."""
+    """Calibrated probability that a candidate's answer is right for a turn. A ``store.types.ReuseConfidence``."""
+
+    def __init__(
+        self,
+        forests: Mapping[str, Forest],
+        calibrations: Mapping[str, Calibration],
+        second: SecondStage | None,
+        version: str,
+    ) -> None:
+        self._forests = forests
+        self._calibrations = calibrations
+        self._second = second
+        self._version = version
 
     @property
     def version(self) -> str:
         """Name of the artefact."""
-        return "conservative-0"
+        return self._version
+
+    def _first_scaled(self, query: Turn, candidate: Candidate) -> tuple[Calibration, float] | None:
+        texts = query.message.text, candidate.turn.message.text
+        if not all(map(readable, texts)):
+            return None
+        language = "zh" if "zh" in map(language_of, texts) else "en"
+        calibration = self._calibrations[language]
+        row = compare(query, candidate.turn, similarity=candidate.similarity, same_place=candidate.same_place)
+        return calibration, calibration.first(self._forests[language].score(row))
 
     def first(self, query: Turn, candidate: Candidate) -> float:
         """Cheap estimate over comparisons, 0 … 1."""
-        same_context = candidate.same_place or query.history == candidate.turn.history
-        a, b = (set(_WORD.findall(t.message.text.casefold())) for t in (query, candidate.turn))
-        overlap = len(a & b) / max(1, len(a | b))
-        score = 14.0 * (candidate.similarity - 0.86) + 4.0 * (overlap - 0.6) + (0.0 if same_context else -4.0)
-        return 1.0 / (1.0 + math.exp(-score))
+        found = self._first_scaled(query, candidate)
+        return 0.0 if found is None else found[0].alone(found[1])
 
     def second(self, query: Turn, candidate: Candidate, first: float) -> float:
-        """Best estimate, 0 … 1."""
-        return first
+        """Best estimate, 0 … 1; ``first`` itself where there is no second stage."""
+        found = self._first_scaled(query, candidate)
+        if found is None:
+            return 0.0
+        calibration, scaled = found
+        if self._second is None or calibration.second is None or calibration.together is None:
+            return first
+        if scaled < calibration.floor:
+            return min(first, calibration.together(calibration.floor))
+        other = _at_one_place(candidate.turn, query) if candidate.same_place else candidate.turn
+        return calibration.together(scaled + calibration.second(self._second.score(query, other)))
+
+
+def _at_one_place(candidate: Turn, query: Turn) -> Turn:
+    """The candidate's message after the query's history: at one node both histories mean the same."""
+    return Turn(candidate.system, query.history, candidate.message)
 
 
 def load() -> LearnedConfidence:
-    """The shipped model."""
-    return LearnedConfidence()
+    """The shipped model. Raises ``ConfidenceError`` or ``store.confidence.trees.ForestError`` where it is damaged."""
+    numbers = _numbers()
+    forests: dict[str, Forest] = {}
+    for lang in ("en", "zh"):
+        with resources.files(FOLDER).joinpath(f"trees_{lang}.npz").open("rb") as file:
+            forests[lang] = Forest.read(file, names=NAMES)
+    try:
+        if numbers["comparisons"] != SCHEMA_VERSION:
+            raise ConfidenceError("thresholds.json was made for other comparisons")
+        calibrations = {lang: Calibration.read(table) for lang, table in numbers["languages"].items()}
+        version = str(numbers["version"])
+    except (KeyError, TypeError) as error:
+        raise ConfidenceError(f"thresholds.json: {error!r}") from error
+    second: SecondStage | None = None
+    if any(c.second is not None for c in calibrations.values()):
+        from store.confidence.cross_encoder import CrossEncoder
+
+        second = CrossEncoder.load()
+    return LearnedConfidence(forests, calibrations, second, version)
 
 
 def thresholds() -> Policy:
     """``answer`` and ``verify`` of the shipped ``thresholds.json``."""
-    numbers = json.loads(resources.files("store.confidence").joinpath("thresholds.json").read_text(encoding="utf-8"))
+    numbers = _numbers()
     return Policy(answer=float(numbers["answer"]), verify=float(numbers["verify"]))
+
+
+def _numbers() -> dict[str, Any]:
+    try:
+        numbers: dict[str, Any] = json.loads(
+            resources.files(FOLDER).joinpath("thresholds.json").read_text(encoding="utf-8")
+        )
+    except ValueError as error:
+        raise ConfidenceError(f"thresholds.json is not JSON: {error}") from error
+    return numbers
