@@ -67,8 +67,7 @@ class Listener:
 class Flight:
     """One call to the backend and those who listen to it."""
 
-    def __init__(self, key: bytes | None) -> None:
-        self.key = key
+    def __init__(self) -> None:
         self.listeners: set[Listener] = set()
         self.open = True  # whether others may still join
         self.task: asyncio.Task[None] | None = None
@@ -82,6 +81,7 @@ class Flight:
         self.chunks: list[Chunk] = []
         self.dropped = 0  # chunks at the front that are no longer kept
         self.error: UpstreamError | None = None
+        self.complete = False  # the whole answer is here, perhaps not yet the last byte
         self.landed = False  # the last byte is here
         self.shareable = False  # whether the finished reply may be given to those who have nothing yet
         self.reply: dict[str, Any] | None = None  # the whole reply, where it could be put together
@@ -129,13 +129,28 @@ class Flights:
     """All flights under way."""
 
     def __init__(self) -> None:
-        self._by_key: dict[bytes, Flight] = {}
+        self._by_key: dict[bytes, Flight] = {}  # what can be joined
+        self._by_turn: dict[bytes, set[Flight]] = {}  # all
         self._tasks: set[asyncio.Task[None]] = set()
 
     def find(self, key: bytes) -> Flight | None:
-        """Return the flight for this key that can still be joined."""
+        """Return the flight for this key that can still be joined: whoever comes after the answer asks the store."""
         flight = self._by_key.get(key)
-        return flight if flight is not None and flight.open else None
+        return flight if flight is not None and flight.open and not flight.complete else None
+
+    async def settled(self, turn: bytes, patience_s: float) -> bool:
+        """Wait until every answer to this turn that is complete is recorded; return whether there was one.
+
+        Between its last byte and its record a flight may have to ask the backend for its version.
+        """
+        flights = self._by_turn.get(turn)
+        if flights is None:
+            return False
+        tasks = {flight.task for flight in flights if flight.complete and flight.task is not None}
+        if not tasks:
+            return False
+        await asyncio.wait(tasks, timeout=patience_s)
+        return True
 
     def join(self, flight: Flight, *, ttl_s: float | None = None) -> Listener:
         """Listen to a flight; ``ttl_s`` can only shorten the life of what it brings."""
@@ -149,20 +164,30 @@ class Flights:
         return listener
 
     def launch(
-        self, key: bytes | None, work: Callable[[Flight], Coroutine[Any, Any, None]], *, ttl_s: float | None = None
+        self,
+        turn: bytes,
+        work: Callable[[Flight], Coroutine[Any, Any, None]],
+        *,
+        shared: bool,
+        ttl_s: float | None = None,
     ) -> Listener:
-        """Start a flight; ``key`` is ``None`` for one that nobody else may join. Returns the first caller's place."""
-        flight = Flight(key)
+        """Start a flight for a turn (its exact key); only a ``shared`` one can be joined. Returns the first's place."""
+        flight = Flight()
         listener = self._join(flight, ttl_s, first=True)
-        if key is not None:
-            self._by_key[key] = flight
+        if shared:
+            self._by_key[turn] = flight
+        self._by_turn.setdefault(turn, set()).add(flight)
         flight.task = task = asyncio.create_task(work(flight), name="antiphon-flight")
         self._tasks.add(task)
 
         def finished(task: asyncio.Task[None]) -> None:
             self._tasks.discard(task)
-            if key is not None and self._by_key.get(key) is flight:
-                del self._by_key[key]
+            if self._by_key.get(turn) is flight:
+                del self._by_key[turn]
+            others = self._by_turn[turn]
+            others.discard(flight)
+            if not others:
+                del self._by_turn[turn]
             flight.open = False
             if not task.cancelled():
                 task.exception()  # taken note of by the work itself

@@ -48,6 +48,7 @@ _MOST_TEMPLATES: Final = 32 << 20  # bytes of prepared replies
 _ALONE_AT_ONCE: Final = 16  # followers of a failed flight that call the backend at the same time
 _FENCE_EXTRA_S: Final = 0.25  # the store keeps its own deadlines; this catches it when it does not
 _CORRECT_PATIENCE_S: Final = 1.0
+_SETTLE_PATIENCE_S: Final = 1.0  # for an answer that is complete but not recorded yet
 
 _JSON: Final = (b"content-type", b"application/json")
 _STREAM: Final = (b"content-type", b"text/event-stream; charset=utf-8")
@@ -194,13 +195,13 @@ class Turns:
         if cache is None:
             if directives.only_if_cached:
                 return await self._absent(ex)
-            return await self._listen(ex, query, self._launch(ex, query, None, search=False), reason="store-closed")
-        again = plan.session is not None and self._guarded("lookup", lambda: cache.served_before(query), False)
-        if directives.no_cache or again:
+            return await self._listen(ex, query, self._launch(ex, query, search=False), reason="store-closed")
+        await self._flights.settled(query.exact_key, _SETTLE_PATIENCE_S)
+        if directives.no_cache or self._again(query, cache):
             if directives.only_if_cached:
                 return await self._absent(ex)
             reason = "no-cache" if directives.no_cache else "regenerate"
-            listener = self._launch(ex, query, None, search=False)
+            listener = self._launch(ex, query, search=False)
             return await self._listen(
                 ex, query, listener, reason=reason, fwd="request" if directives.no_cache else "miss"
             )
@@ -223,15 +224,21 @@ class Turns:
 
     async def _share(self, ex: _Exchange, query: Query, cache: Cache) -> None:
         """Join the flight that is under way for this turn, or launch one."""
-        flight = self._flights.find(query.exact_key)
-        if flight is not None:
-            return await self._listen(ex, query, self._flights.join(flight, ttl_s=query.ttl_s), reason="collapsed")
         # A flight may have landed since we looked.
+        if await self._flights.settled(query.exact_key, _SETTLE_PATIENCE_S) and self._again(query, cache):
+            return await self._listen(ex, query, self._launch(ex, query, search=False), reason="regenerate")
         hit = self._guarded("lookup", lambda: cache.exact_now(query), None)
         if hit is not None and await self._serve(ex, query, hit, "exact"):
             return None
-        key = query.exact_key if self._settings.flight.enabled else None
-        return await self._listen(ex, query, self._launch(ex, query, key, search=hit is None), reason="miss")
+        flight = self._flights.find(query.exact_key)
+        if flight is not None:
+            return await self._listen(ex, query, self._flights.join(flight, ttl_s=query.ttl_s), reason="collapsed")
+        shared = self._settings.flight.enabled
+        return await self._listen(ex, query, self._launch(ex, query, shared=shared, search=hit is None), reason="miss")
+
+    def _again(self, query: Query, cache: Cache) -> bool:
+        """Whether this session has had an answer to this turn, so that it asks for another one."""
+        return query.session is not None and self._guarded("lookup", lambda: cache.served_before(query), False)
 
     # ------------------------------------------------------------------------------------------------ serving a hit
 
@@ -286,8 +293,13 @@ class Turns:
 
     # ------------------------------------------------------------------------------------- listening to a flight
 
-    def _launch(self, ex: _Exchange, query: Query, key: bytes | None, *, search: bool) -> Listener:
-        return self._flights.launch(key, lambda flight: self._fly(flight, ex, query, search=search), ttl_s=query.ttl_s)
+    def _launch(self, ex: _Exchange, query: Query, *, search: bool, shared: bool = False) -> Listener:
+        return self._flights.launch(
+            query.exact_key,
+            lambda flight: self._fly(flight, ex, query, search=search),
+            shared=shared,
+            ttl_s=query.ttl_s,
+        )
 
     async def _listen(self, ex: _Exchange, query: Query, listener: Listener, *, reason: str, fwd: str = "miss") -> None:
         """Hand on to one client what its flight brings."""
@@ -313,7 +325,7 @@ class Turns:
                 return True  # a fault of ours, counted where it happened
             await self._news(listener)
         if flight.hit is not None:
-            too_old = query.max_age_s is not None and flight.hit.age_s > query.max_age_s
+            too_old = query.max_age_s is not None and flight.hit.age_s >= query.max_age_s
             why = flight.decision.reason if flight.decision else "similar"
             return too_old or not await self._serve(ex, query, flight.hit, why)
         if flight.error is not None and flight.head is None:
@@ -431,7 +443,7 @@ class Turns:
             if search and cache is not None and query.semantic:
                 hit, flight.decision = await self._search(cache, query)
                 if hit is not None and self._template(ex.plan, hit.entry_id, hit.answer.body) is not None:
-                    flight.hit, flight.landed = hit, True
+                    flight.hit, flight.complete, flight.landed = hit, True, True
                     flight.notify()
                     return
             await self._call(flight, ex, query, cache)
@@ -499,7 +511,7 @@ class Turns:
         _hand_on_events(flight, reader.close(), assembler)
         if rest := reader.rest:
             flight.add(rest)
-        flight.landed = True
+        flight.complete = flight.landed = True
         flight.notify()
         if rest.strip():
             return Verdict("torn", shareable=False)
@@ -531,7 +543,7 @@ class Turns:
             async for piece in pending:
                 flight.add(piece)
                 await flight.drain()
-            flight.landed = True
+            flight.complete = flight.landed = True
             flight.notify()
             return Verdict("too-large", shareable=False)
         verdict = Verdict("status", shareable=False)
@@ -544,7 +556,7 @@ class Turns:
                 flight.entry_id = self._guarded("record", cache.reserve, None)
         flight.chunks.append(Chunk(data))
         flight.head = Head(reply.status, reply.headers, "whole")
-        flight.landed = True
+        flight.complete = flight.landed = True
         flight.notify()
         return verdict
 
@@ -555,7 +567,7 @@ class Turns:
         async for piece in reply:
             flight.add(piece)
             await flight.drain()
-        flight.landed = True
+        flight.complete = flight.landed = True
         flight.notify()
         return Verdict("raw", shareable=False)
 
@@ -683,6 +695,8 @@ def _prepare(endpoint: Endpoint, reply: Json, mode: str) -> Template | None:
 def _hand_on_events(flight: Flight, events: list[Any], assembler: Assembler) -> None:
     run: list[bytes] = []
     for event in events:
+        if event.data == b"[DONE]":
+            flight.complete = True
         if event.data is not None and assembler.add(event.data):
             if run:
                 flight.add(b"".join(run))

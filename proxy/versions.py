@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 _PATHS: Final = (b"/model_info", b"/get_model_info")  # newer and older SGLang
 _ABSENT: Final = frozenset({404, 405, 410, 501})
 _PATIENCE_S: Final = 3.0
-_GATHERING_S: Final = 0.1
+_GATHERING_S: Final = 0.03
 _LONGEST_REPLY: Final = 1 << 20
 
 

@@ -141,7 +141,8 @@ def _beside(path: Path, suffix: str) -> Path:
 
 def _take_lock(path: Path) -> tuple[IO[str], bool]:
     """Take the advisory lock beside the database; returns it, and whether the last owner closed cleanly."""
-    lock = _beside(path, ".lock").open("a+", encoding="utf-8")
+    descriptor = os.open(_beside(path, ".lock"), os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    lock = os.fdopen(descriptor, "a+", encoding="utf-8")
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:

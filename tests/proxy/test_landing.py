@@ -1,0 +1,144 @@
+"""A call that has brought its answer is over for whoever comes later: they ask the store, which has it."""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.proxy.support import Got, Plain, Proxy, Request, completion, reply, running_proxy
+
+PATHS = ("/v1/chat/completions", "/v1/completions", "/v1/messages", "/v1/responses")
+
+
+class Sglang:
+    """A backend that numbers its answers, names its weights on request, and never in a reply."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+        self.slow_s = 0.1  # for the question which weights it serves
+        self.backend = Plain(self.behave)
+        self.proxy: Proxy
+
+    def behave(self, connection: socket.socket, request: Request) -> None:
+        if request.line.startswith("GET"):
+            time.sleep(self.slow_s)
+            info = {"model_path": "m", "weight_version": "1"}
+            connection.sendall(reply(json.dumps(info).encode(), "Content-Type: application/json"))
+            return
+        self.calls += 1
+        path = request.line.split()[1]
+        connection.sendall(reply(answer(path, f"Answer {self.calls}."), "Content-Type: application/json"))
+
+    def ask(self, path: str, question: str, **headers: str) -> Got:
+        body: dict[str, Any] = {"model": self.proxy.model}
+        if path == "/v1/responses":
+            body |= {"input": question, "store": False}
+        elif path == "/v1/completions":
+            body |= {"prompt": question}
+        else:
+            body |= {"messages": [{"role": "user", "content": question}], "max_tokens": 50}
+        sent = {name.replace("_", "-"): value for name, value in headers.items()}
+        return self.proxy.send("POST", path, json.dumps(body).encode(), sent)
+
+
+def answer(path: str, text: str) -> bytes:
+    if path == "/v1/chat/completions":
+        return completion(text)
+    if path == "/v1/completions":
+        choice = {"index": 0, "text": text, "finish_reason": "stop", "logprobs": None}
+        usage = {"prompt_tokens": 3, "completion_tokens": 2, "total_tokens": 5}
+        return json.dumps(
+            {"id": "c", "object": "text_completion", "created": 1, "model": "m", "choices": [choice], "usage": usage}
+        ).encode()
+    if path == "/v1/messages":
+        return json.dumps(
+            {
+                "id": "msg_1", "type": "message", "role": "assistant", "model": "m",
+                "content": [{"type": "text", "text": text}], "stop_reason": "end_turn", "stop_sequence": None,
+                "usage": {"input_tokens": 3, "output_tokens": 2},
+            }
+        ).encode()  # fmt: skip
+    said = {"type": "output_text", "text": text, "annotations": []}
+    message = {"type": "message", "id": "msg_1", "status": "completed", "role": "assistant", "content": [said]}
+    return json.dumps(
+        {
+            "id": "resp_1", "object": "response", "created_at": 1, "status": "completed", "model": "m",
+            "output": [message], "error": None, "incomplete_details": None, "store": False,
+            "usage": {"input_tokens": 3, "output_tokens": 2, "total_tokens": 5},
+        }
+    ).encode()  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[Sglang]:
+    stage = Sglang()
+    with running_proxy(stage.backend.url, upstream={"version_interval_s": 600}) as proxy:
+        stage.proxy = proxy
+        yield stage
+    stage.backend.close()
+
+
+@pytest.fixture
+def stage(running: Sglang, request: pytest.FixtureRequest) -> Sglang:
+    running.proxy.model = request.node.name
+    return running
+
+
+def stored(got: Got) -> bool:
+    return "stored" in got.headers["cache-status"]
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_what_is_announced_as_stored_is_found_by_the_next_request(stage: Sglang, path: str) -> None:
+    first = stage.ask(path, "What is a sluice for?")
+    second = stage.ask(path, "What is a sluice for?")
+    assert stored(first)
+    assert (second.reuse, second.headers["x-antiphon-reason"]) == ("answer", "exact")
+    assert second.headers["x-antiphon-entry"] == first.headers["x-antiphon-entry"]
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_only_if_cached_finds_what_was_just_stored(stage: Sglang, path: str) -> None:
+    assert stored(stage.ask(path, "What is a weir for?"))
+    assert stage.ask(path, "What is a weir for?", Cache_Control="only-if-cached").status == 200
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_regenerating_at_once_gets_a_new_answer(stage: Sglang, path: str) -> None:
+    before = stage.calls
+    bodies = [stage.ask(path, "What is a lock for?", X_Antiphon_Session="s") for _ in range(3)]
+    assert [got.reuse for got in bodies] == ["miss"] * 3
+    assert [got.headers["x-antiphon-reason"] for got in bodies[1:]] == ["regenerate"] * 2
+    assert stage.calls - before == 3
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_an_answer_that_was_there_before_is_older_than_zero_seconds(stage: Sglang, path: str) -> None:
+    before = stage.calls
+    for _ in range(2):
+        assert stage.ask(path, "What is a dike for?", Cache_Control="max-age=0").reuse == "miss"
+    assert stage.calls - before == 2
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_a_fresh_answer_replaces_the_old_one_before_anybody_asks_again(stage: Sglang, path: str) -> None:
+    stage.ask(path, "What is a pump for?")
+    fresh = stage.ask(path, "What is a pump for?", Cache_Control="no-cache")
+    after = stage.ask(path, "What is a pump for?")
+    assert after.headers["x-antiphon-entry"] == fresh.headers["x-antiphon-entry"]
+
+
+def test_an_answer_that_cannot_be_recorded_in_time_holds_nobody_up(stage: Sglang) -> None:
+    stage.ask("/v1/messages", "What is a pier for?")
+    stage.slow_s = 1.3
+    try:
+        stage.ask("/v1/messages", "What is a jetty for?")
+        assert stage.ask("/v1/messages", "What is a jetty for?").status == 200
+    finally:
+        stage.slow_s = 0.1
+        stage.proxy.settle()
