@@ -22,6 +22,7 @@ from fingerprint.errors import NotUnderstood
 from fingerprint.signals import Signals, signals_of
 from proxy import cache_control
 from proxy.cache_control import Directives
+from proxy.callers import CallerHeaders
 from proxy.endpoints import Endpoint, Json
 from proxy.headers import RawHeaders, values_of
 from proxy.settings import Settings
@@ -35,13 +36,6 @@ log = logging.getLogger(__name__)
 _DECODE: Final = msgspec.json.Decoder().decode
 _MSGPACK: Final = msgspec.msgpack.Encoder().encode
 
-# Whatever may identify who asks. A hit never reaches the backend, so each of these parts the cache.
-_CREDENTIALS: Final = frozenset(
-    {
-        b"authorization", b"x-api-key", b"api-key", b"x-goog-api-key", b"x-auth-token", b"cookie",
-        b"ocp-apim-subscription-key", b"openai-organization", b"openai-project",
-    }
-)  # fmt: skip
 # Headers that change what the backend answers.
 _CHANGING: Final = frozenset({b"anthropic-version", b"anthropic-beta", b"openai-beta"})
 _ASKING: Final = frozenset(
@@ -50,7 +44,6 @@ _ASKING: Final = frozenset(
         b"x-antiphon-ttl",
     }
 )  # fmt: skip
-_RELEVANT: Final = _CREDENTIALS | _CHANGING | _ASKING
 
 _KEPT_BODY: Final = 64 * 1024  # bytes; larger bodies are read afresh each time
 _KEPT_BYTES: Final = 16 * 1024 * 1024  # of all bodies whose plans are kept
@@ -144,10 +137,16 @@ class Planner:
         self._settings = settings
         self._kept: OrderedDict[bytes, tuple[Plan, int]] = OrderedDict()
         self._bytes = 0
+        self._callers = CallerHeaders(settings.sharing.credential_headers, settings.sharing.ignored_headers)
+
+    def shows_credential(self, headers: RawHeaders) -> bool:
+        """Whether a request says by any header who it comes from."""
+        return any(name in self._callers for name, _ in headers)
 
     def plan(self, endpoint: Endpoint, headers: RawHeaders, query_string: bytes, body: bytes, peer: str | None) -> Plan:
         """Return the plan for one request; never raises for anything a client may send."""
-        relevant = [pair for pair in headers if pair[0] in _RELEVANT]
+        callers = self._callers
+        relevant = [pair for pair in headers if (name := pair[0]) in _ASKING or name in _CHANGING or name in callers]
         if len(body) > _KEPT_BODY:
             return self._make(endpoint, relevant, query_string, body, peer)
         if not any(name == b"x-antiphon-tenant" for name, _ in relevant):
@@ -245,13 +244,17 @@ class Planner:
             return _because("creative", signals)
         if signals.smalltalk and not admission.smalltalk:
             return _because("smalltalk", signals)
-        if signals.personal or share in ("session", "user"):
+        if not signals.language_known:
+            plan.semantic = False
+        if signals.about_asker or not signals.language_known or share in ("session", "user"):
             if share != "session" and user:
                 plan.partition = keys.partition_key(keys.Scope(**scope, user=user))
             elif share != "user" and session is not None:
                 plan.partition = keys.partition_key(keys.Scope(**scope, session=session))
-            else:
-                return _because("personal", signals) if signals.personal else f"no-{share}"
+            elif signals.personal:
+                return _because("personal", signals)
+            elif share in ("session", "user"):
+                return f"no-{share}"
         return None
 
     def _scope(self, headers: RawHeaders, peer: str | None) -> dict[str, Any]:
@@ -263,7 +266,7 @@ class Planner:
             tenant = None
         credential: str | None = None
         if sharing.share != "tenant" or tenant is None:
-            shown = [(n.decode("latin-1"), v.decode("latin-1")) for n, v in headers if n in _CREDENTIALS]
+            shown = [(n.decode("latin-1"), v.decode("latin-1")) for n, v in headers if n in self._callers]
             credential = msgspec.json.encode(sorted(shown)).decode() if shown else None
         return {
             "credential": credential,

@@ -159,6 +159,16 @@ def _caller(value: str) -> str:
         raise ValueError(f"{value!r} is neither an address, nor a network, nor sha256:DIGEST") from None
 
 
+def _header(value: str) -> str:
+    """Check the name of a header (RFC 9110 §5.1); names are compared in lower case."""
+    name = value.strip().lower()
+    if re.fullmatch(r"[!#$%&'*+.^_`|~0-9a-z-]+", name) is None:
+        raise ValueError(f"{value!r} is not the name of a header")
+    if name.startswith("x-antiphon-"):
+        raise ValueError("headers of the proxy's own have a meaning of their own")
+    return name
+
+
 class SharingSettings(_Section):
     """Who may get an answer that somebody else's question produced."""
 
@@ -176,6 +186,18 @@ class SharingSettings(_Section):
         (),
         description="Regular expressions for the parts of a system prompt that vary without a meaning (today's date, a "
         "request id); what they match is masked before the system prompt enters the identity.",
+    )
+
+    credential_headers: tuple[Annotated[str, AfterValidator(_header)], ...] = Field(
+        (),
+        description="Names of further headers that tell callers apart: requests that differ in one share no answers. "
+        "Those whose names say so (`Authorization`, `X-Api-Key`, `Cookie`, anything with token, user, session, …) need "
+        "not be listed.",
+    )
+    ignored_headers: tuple[Annotated[str, AfterValidator(_header)], ...] = Field(
+        (),
+        description="Names of headers that do not tell callers apart although their names sound so. Only for headers "
+        "on which neither an answer nor the right to see it depends.",
     )
 
     @cached_property
