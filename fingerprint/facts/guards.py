@@ -7,6 +7,7 @@ from fingerprint.facts.context import context_relations
 from fingerprint.facts.relation import Relation
 from fingerprint.facts.rules import comparison_of, message_relations
 from fingerprint.facts.sides import side_of
+from fingerprint.facts.wording import wording_relations
 
 __all__ = ["objections", "relations"]
 
@@ -17,6 +18,7 @@ def relations(query: Turn, candidate: Turn, *, same_place: bool) -> tuple[Relati
     a, b = sorted((query, candidate), key=_order)  # one order, so that no rule can favour a side
     one, two = side_of(a), side_of(b)
     found = list(message_relations(comparison_of(one, two, one.last, two.last)))
+    found.extend(wording_relations(a.message.text, b.message.text))
     if a.message.opaque != b.message.opaque:
         found.append(Relation("attachments", "conflict", "The messages carry other attachments."))
     if not same_place:

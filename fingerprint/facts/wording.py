@@ -1,0 +1,369 @@
+"""Guards on how a message is written: case, signs, layout and the order of words.
+
+A vector hardly sees any of these, and folding them away makes two questions one: ``grep -v`` and ``grep -V``,
+``(2+3)*4`` and ``2+(3*4)``, ``Did Brutus kill Caesar?`` and the reverse. Each guard objects only where the messages
+hold the same words otherwise (order, layout) or where the very words differ in writing (case, signs).
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+import unicodedata
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib import resources
+from typing import Final
+
+from fingerprint.facts.extract import MAX_CHARACTERS, Facts, Token, facts_of, is_noun
+from fingerprint.facts.relation import Relation
+from fingerprint.facts.tables import lexicon
+
+__all__ = ["wording_relations"]
+
+_TABLE: Final = {
+    name: frozenset(words)
+    for name, words in tomllib.loads(resources.files("fingerprint.facts").joinpath("wording.toml").read_text()).items()
+}
+_WORD: Final = re.compile(r"[^\W_]+(?:['’][^\W\d_]{1,3})?")
+_ASCII_RUN: Final = re.compile(r"[!-~×÷−±–√∞≤≥≠≈]+")
+_SPACED_OPERATOR: Final = re.compile(r"(?<=[\d)\]])[ \t]*([-+*/^=<>×÷−]+)[ \t]*(?=[\d(\[])")
+_SIGN: Final = re.compile(r"[%+*/=<>^&|~\\{}\[\]_$#@`()×÷−±√∞≤≥≠≈!-]")
+_URL: Final = re.compile(r"://|^www\.|^[\w.+-]+@[\w-]+\.\w")
+# Runs whose signs say nothing, or what other guards read: hyphenated words, and/or, $50, 25%, #123, 12/05/2024, 9-5.
+_PLAIN_RUN: Final = re.compile(
+    r"[A-Za-z]+(?:['’][A-Za-z]+)?(?:[-/&][A-Za-z0-9]+)*|\d+(?:[.,:]\d+)*(?:[-–/:][A-Za-z]+)+"
+    r"|[$€£¥]?\d[\d.,:]*\s?[%$€£¥kKmM]?|#\d+|\d{1,4}(?:[-/.]\d{1,4}){1,2}|[A-Za-z]+-?\d[\w-]*|[-–—&/|*!_#`]+|[(\[{)\]}]+"
+)
+_EDGES_LEFT: Final = "\"'“‘(,;:"
+_EDGES_RIGHT: Final = "\"'”’,;:?.…"
+_ROMAN_WORD: Final = re.compile(
+    r"\b(?=[IVXLCDM]{2})M{0,3}(?:CM|CD|D?C{0,3})(?:XC|XL|L?X{0,3})(?:IX|IV|V?I{0,3})\b|(?<=[A-Za-z] )[IVX]\b(?! [a-z])"
+)
+_OPPOSITES: Final = frozenset(
+    frozenset(pair.split())
+    for pair in (
+        "to from", "since until", "before after", "above below", "over under", "in out", "on off", "up down",
+        "with without", "into from", "since before", "by after", "more less", "most least", "until after",
+        "within after",
+    )
+)  # fmt: skip
+_JOINING: Final = frozenset(["and", "or", "vs", "versus", "&", "nor", "和", "与", "或", "跟", "及", "还是", "、"])
+_ARTICLES: Final = frozenset(["a", "an", "the", "my", "our", "your", "his", "her", "its", "their", "this", "that"])
+_MOST_WORDS: Final = 400
+
+Key = tuple[str, int]  # a stem, and which of its occurrences
+
+
+@dataclass(frozen=True, slots=True)
+class _Written:
+    """One message as it is written."""
+
+    forms: dict[str, frozenset[str]]  # folded word -> how it is written, the first words of sentences apart
+    strict: bool  # letters count
+    shouted: bool  # mostly in capitals
+    signs: Counter[str]
+    romans: frozenset[str]
+    capitals: frozenset[str]  # abbreviations, where the message is not all in capitals
+    letters: Counter[str]  # letters that stand alone
+    emoji: frozenset[str]
+    ranks: frozenset[str]
+    lines: tuple[str, ...]
+    solid: str  # letters, digits and signs only, case kept
+
+
+@lru_cache(maxsize=1024)
+def _written(text: str) -> _Written:
+    text = text[:MAX_CHARACTERS]
+    forms: dict[str, set[str]] = {}
+    folded: set[str] = set()
+    start = 0
+    for match in _WORD.finditer(text):
+        word = match.group()
+        between = text[start : match.start()]
+        first = match.start() == 0 or start == 0 or any(mark in between for mark in '.!?:\n。！？"“')
+        start = match.end()
+        low = word.casefold()
+        folded.add(low)
+        if not (first and len(word) > 1 and word[1:] == word[1:].lower()) and not (first and len(word) == 1):
+            forms.setdefault(low, set()).add(word)
+    words = _WORD.findall(text)
+    lines = tuple(line.rstrip() for line in text.splitlines() if line.strip())
+    return _Written(
+        forms={low: frozenset(written) for low, written in forms.items()},
+        strict=bool(folded & _TABLE["spelling"]),
+        shouted=2 * sum(map(str.isupper, text)) > sum(map(str.isalpha, text)) > 12,
+        signs=Counter(_signs_of(text)),
+        romans=frozenset(_ROMAN_WORD.findall(text)),
+        capitals=frozenset(w for w in words if len(w) > 1 and w.isascii() and w.isupper()),
+        letters=Counter(w for n, w in enumerate(words) if _stands_alone(w, first=n == 0)),
+        emoji=frozenset(c for c in text if ord(c) >= 0x2600 and unicodedata.category(c) == "So"),
+        ranks=frozenset(folded & _TABLE["ranks"]),
+        lines=lines if len(lines) > 1 else (),
+        solid="".join(text.split()),
+    )
+
+
+def _stands_alone(word: str, *, first: bool) -> bool:
+    """Whether a word is a letter that names something (vitamin C), and no pronoun, article or chat spelling."""
+    return (
+        len(word) == 1
+        and word.isascii()
+        and word.isalpha()
+        and word not in "aiIsturnkcmgwxUR"
+        and not (first and word == "A")
+    )
+
+
+def _signs_of(text: str) -> Iterable[str]:
+    joined = _SPACED_OPERATOR.sub(r"\1", text)
+    for run in _ASCII_RUN.findall(joined):
+        kept = run.strip(_EDGES_LEFT if run.count("(") > run.count(")") or run[0] != "(" else _EDGES_LEFT[:-1])
+        kept = kept if kept else run
+        kept = kept.rstrip(_EDGES_RIGHT)
+        if kept.endswith("!") and not kept[:-1].isdigit():
+            kept = kept.rstrip("!")
+        if kept.startswith("(") and kept.endswith(")") and kept.count("(") == 1:
+            kept = kept[1:-1]
+        if kept.endswith(")") and "(" not in kept:
+            kept = kept.rstrip(")")
+        kept = kept.strip("*`") if kept.strip("*`").isalnum() else kept
+        if not kept or not _SIGN.search(kept) or _PLAIN_RUN.fullmatch(kept) or _URL.search(kept):
+            continue
+        yield kept
+
+
+def wording_relations(mine: str, theirs: str) -> tuple[Relation, ...]:
+    """How two messages compare in writing; symmetric, linear in their length but for the order of at most 400 words."""
+    a, b = _written(mine), _written(theirs)
+    one, two = facts_of(mine), facts_of(theirs)
+    near = _nearly_the_same(one, two)
+    return (_case(a, b, near), _signs(a, b, near), _ranks(a, b, one, two), _layout(a, b), _order(one, two))
+
+
+def _nearly_the_same(one: Facts, two: Facts) -> bool:
+    """Whether nearly every word is in both, so that what is written otherwise was meant otherwise."""
+    apart, shared = len(one.content ^ two.content), len(one.content & two.content)
+    return apart <= max(2, shared // 2) and 2 * len(one.stems & two.stems) >= max(len(one.stems), len(two.stems))
+
+
+def _case(a: _Written, b: _Written, near: bool) -> Relation:
+    fine = Relation("case", "compatible", "No word is told from another by its capitals.")
+    if not near or a.shouted or b.shouted:
+        return fine
+    strict = a.strict or b.strict
+    for low in sorted(a.forms.keys() & b.forms.keys()):
+        if not a.forms[low] & b.forms[low]:
+            left, right = min(a.forms[low]), min(b.forms[low])
+            if strict or not _same_word(low, left, right):
+                return Relation("case", "conflict", f"One message says {left}, the other {right}.")
+    if strict:
+        plain = lexicon("en").stop
+        left_only = sorted(w for w in a.forms.keys() - b.forms.keys() if w not in plain and len(w) > 1)
+        right_only = sorted(w for w in b.forms.keys() - a.forms.keys() if w not in plain and len(w) > 1)
+        if len(left_only) == len(right_only) == 1:
+            return Relation("case", "conflict", f"Letters count, and {left_only[0]} is not {right_only[0]}.")
+    return fine
+
+
+def _same_word(low: str, left: str, right: str) -> bool:
+    """Whether two spellings in other case are surely one word."""
+    if low in {"i", "a"} or low in _TABLE["abbreviations"]:
+        return True
+    if len(low) < 3 or low in _TABLE["ambiguous"] or not low.isalpha():
+        return False
+    plain = {left, right} <= {low, low.capitalize(), low.upper()}
+    if low.upper() in (left, right) and low in lexicon("en").stop:
+        return False
+    return plain or len(low) >= 5
+
+
+def _signs(a: _Written, b: _Written, near: bool) -> Relation:
+    lost_a = sorted(sign for sign in a.signs - b.signs if near or sign not in b.solid)
+    lost_b = sorted(sign for sign in b.signs - a.signs if near or sign not in a.solid)
+    if near and a.solid == b.solid:  # spaces only
+        lost_a = lost_b = []
+    for what, left, right in (
+        ("The signs differ", lost_a, lost_b),
+        ("Another letter stands alone", [*(a.letters - b.letters)], [*(b.letters - a.letters)]),
+    ):
+        if (left or right) if near else (left and right and what.startswith("The")):
+            return _differ(what, left, right)
+    for what, left_set, right_set in (
+        ("Other abbreviations", a.capitals, b.capitals),
+        ("The Roman numerals differ", a.romans, b.romans),
+        ("The emoji differ", a.emoji, b.emoji),
+    ):
+        if near and left_set - right_set and right_set - left_set:
+            return _differ(what, left_set - right_set, right_set - left_set)
+    return Relation("signs", "compatible" if a.signs != b.signs else "equal", "No sign differs that counts.")
+
+
+def _differ(what: str, left: Iterable[str], right: Iterable[str]) -> Relation:
+    said = [", ".join(sorted(side)) or "none" for side in (left, right)]
+    return Relation("signs", "conflict", f"{what}: {said[0]} against {said[1]}.")
+
+
+def _ranks(a: _Written, b: _Written, one: Facts, two: Facts) -> Relation:
+    if a.ranks != b.ranks:
+        left_words, right_words = (
+            {t.stem for t in _all_tokens(facts) if t.content and t.low not in _TABLE["ranks"]} for facts in (one, two)
+        )
+        if left_words == right_words and left_words:
+            left, right = (", ".join(sorted(side)) or "none" for side in (a.ranks - b.ranks, b.ranks - a.ranks))
+            return Relation("ranks", "conflict", f"Another rank is meant: {left} against {right}.")
+    return Relation("ranks", "compatible", "No other rank is meant.")
+
+
+def _layout(a: _Written, b: _Written) -> Relation:
+    if not a.lines and not b.lines:
+        return Relation("layout", "equal", "Both messages are one line.")
+    if a.solid == b.solid and a.lines != b.lines:
+        return Relation("layout", "conflict", "The same text is laid out in other lines.")
+    shared = {line.strip() for line in a.lines} & {line.strip() for line in b.lines}
+    if len(shared) >= 2:
+        left = [line for line in a.lines if line.strip() in shared]
+        right = [line for line in b.lines if line.strip() in shared]
+        if left != right:
+            return Relation("layout", "conflict", "Lines they share stand in another order or depth.")
+    return Relation("layout", "compatible", "No line that both hold stands elsewhere.")
+
+
+# --- order ------------------------------------------------------------------------------------------------------------
+
+
+def _order(one: Facts, two: Facts) -> Relation:
+    fine = Relation("order", "compatible", "The words they share stand in the same order, or hardly any are shared.")
+    words = lexicon(one.language)
+    mine, theirs = _numbered(one), _numbered(two)
+    shared = {key for key, _ in mine} & {key for key, _ in theirs}
+    apart = max(len(mine), len(theirs)) - len(shared)
+    if not shared or apart > max(1, len(shared) // 4):
+        return fine
+    left = [key for key, _ in mine if key in shared]
+    right = [key for key, _ in theirs if key in shared]
+    if left == right:
+        mine_only, their_only = (Counter(_stems(x)) - Counter(_stems(y)) for x, y in ((one, two), (two, one)))
+        if len(mine_only) == len(their_only) == 1 and frozenset((*mine_only, *their_only)) in _OPPOSITES:
+            return Relation("order", "conflict", f"{next(iter(mine_only))} against {next(iter(their_only))}.")
+        if not apart and ("by" in one.stems) != ("by" in two.stems) and len(shared) >= 3:
+            return Relation("order", "conflict", "The same words, but only one message says by whom.")
+        return fine
+    if _clauses_exchanged(one, two) or _list_reordered(one, two, left, right):
+        return fine
+    if len(left) >= 3 and _one_moved(left, right, one, two, words.verbs):
+        return fine
+    at = next(n for n, (x, y) in enumerate(zip(left, right, strict=True)) if x != y)
+    return Relation("order", "conflict", f"The same words stand in another order ({left[at][0]}, {right[at][0]}).")
+
+
+def _all_tokens(facts: Facts) -> list[Token]:
+    return [token for sentence in facts.sentences for token in sentence.tokens][:_MOST_WORDS]
+
+
+def _stems(facts: Facts) -> list[str]:
+    return [token.low for token in _all_tokens(facts)]
+
+
+def _numbered(facts: Facts) -> list[tuple[Key, Token]]:
+    """The content words and numbers in order, each occurrence told from the others."""
+    seen: Counter[str] = Counter()
+    found = []
+    for token in _all_tokens(facts):
+        letter = len(token.low) == 1 and token.low.isascii() and token.low not in {"i", "a"}
+        if token.content or token.low[0].isdigit() or (letter and token.low.isalpha()):
+            found.append(((token.stem, seen[token.stem]), token))
+            seen[token.stem] += 1
+    return found
+
+
+def _clauses_exchanged(one: Facts, two: Facts) -> bool:
+    """Whether one message is the other with two clauses (or sentences) in the other order, each whole."""
+    left, right = ([t.stem for t in _all_tokens(facts)] for facts in (one, two))
+    if sorted(left) != sorted(right):
+        # A courtesy or a reworded function word: compare what is left without them.
+        both = Counter(left) & Counter(right)
+        if sum(both.values()) < 0.7 * max(len(left), len(right)):
+            return False
+        left, right = _only(left, both), _only(right, both)
+    for cut in range(1, len(left)):
+        if left[cut:] + left[:cut] == right:
+            return bool(
+                left[cut] in _TABLE["subordinators"]
+                or left[0] in _TABLE["subordinators"]
+                or len(one.sentences) > 1 < len(two.sentences)
+            )
+    return False
+
+
+def _only(stems: list[str], kept: Counter[str]) -> list[str]:
+    room = Counter(kept)
+    found = []
+    for stem in stems:
+        if room[stem] > 0:
+            room[stem] -= 1
+            found.append(stem)
+    return found
+
+
+def _list_reordered(one: Facts, two: Facts, left: Sequence[Key], right: Sequence[Key]) -> bool:
+    """Whether only neighbours joined by "and" or "or" have changed places."""
+    places = [n for n, (x, y) in enumerate(zip(left, right, strict=True)) if x != y]
+    if len(places) != 2 or places[1] != places[0] + 1 or left[places[0]] != right[places[1]]:
+        return False
+    return all(_joined(facts, left[places[0]], left[places[1]]) for facts in (one, two))
+
+
+def _joined(facts: Facts, first: Key, second: Key) -> bool:
+    numbered = {key: id(token) for key, token in _numbered(facts)}
+    tokens = _all_tokens(facts)
+    where = [n for n, token in enumerate(tokens) if id(token) in {numbered.get(first), numbered.get(second)}]
+    if len(where) != 2:
+        return False
+    between = [token.low for token in tokens[where[0] + 1 : where[1]]]
+    return bool(set(between) & _JOINING) and set(between) <= _JOINING | {"a", "an", "the"}
+
+
+def _one_moved(left: Sequence[Key], right: Sequence[Key], one: Facts, two: Facts, verbs: Iterable[str]) -> bool:
+    """Whether one block has moved and nothing is turned round by it.
+
+    That is a verb in Chinese (重置密码, 密码重置), anything in keywords against a sentence ("password reset"), or a
+    phrase that kept its preposition ("on Sunday").
+    """
+    known = frozenset(verbs)
+    stop = lexicon(one.language).stop
+    keywords = [not any(t.low in stop for t in _all_tokens(facts)) for facts in (one, two)]
+    if any(keywords) and not all(keywords):
+        return True
+    for start in range(len(left)):
+        for end in range(start + 1, min(len(left), start + 6) + 1):
+            block = left[start:end]
+            if [key for key in right if key in block] != list(block):
+                continue
+            at = right.index(block[0])
+            if list(right[at : at + len(block)]) != list(block):
+                continue
+            if [k for k in left if k not in block] != [k for k in right if k not in block]:
+                continue
+            if one.language == "zh" and len(block) == 1:
+                word = block[0][0]
+                if word in known or not (is_noun(word) or word[0].isdigit()):
+                    return True
+            before = [_before(facts, block[0]) for facts in (one, two)]
+            if before[0] == before[1] and before[0] in _TABLE["subordinators"]:
+                return True
+    return False
+
+
+def _before(facts: Facts, key: Key) -> str:
+    """The word before a content word, articles and possessives apart."""
+    wanted = next((id(token) for k, token in _numbered(facts) if k == key), 0)
+    before = ""
+    for token in _all_tokens(facts):
+        if id(token) == wanted:
+            return before
+        if token.low not in _ARTICLES:
+            before = token.low
+    return ""
