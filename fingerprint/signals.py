@@ -1,8 +1,8 @@
 """What the words of a turn say about reusing its answer: correction, time, invention, the asker's own data, small talk.
 
 Pure and quick (well under a millisecond), without a parser. The rules are tables, one file a language
-(``signals_LANGUAGE.toml``); a further language is a further file. A table is asked when its script occurs in the
-message.
+(``signals_LANGUAGE.toml``); a further language is a further file. A table is asked when its language occurs in the
+message (`fingerprint.language`). Where there is no table, a word of the first person makes a turn personal.
 
 How a table is read. Quoted text, code and URLs are cut out first: what is merely mentioned says nothing about the turn.
 Each rule has a ``where``:
@@ -28,15 +28,17 @@ from importlib import resources
 from typing import Any, Final, Literal, TypeAlias
 
 from fingerprint.conversation import Turn
-from fingerprint.text import Script, scripts_of
+from fingerprint.language import Language, first_person, language_of, languages_in
 
 __all__ = ["Signals", "signals_of"]
 
-Kind: TypeAlias = Literal["correction", "time_sensitive", "personal", "creative", "smalltalk"]
+Kind: TypeAlias = Literal["correction", "time_sensitive", "personal", "creative", "smalltalk", "about_asker"]
 Where: TypeAlias = Literal["opening", "asking", "anywhere", "whole"]
 
-_KINDS: Final[tuple[Kind, ...]] = ("correction", "time_sensitive", "personal", "creative", "smalltalk")
+_BARRING: Final[tuple[Kind, ...]] = ("correction", "time_sensitive", "personal", "creative", "smalltalk")
+_KINDS: Final[tuple[Kind, ...]] = (*_BARRING, "about_asker")
 _READ: Final = 1500  # characters; of a longer message the beginning and the end, half each, where requests stand
+_EARLIER: Final = 8  # messages looked back through for a language
 _WHOLE: Final = 120  # characters a "whole" message has at most
 _MENTIONED: Final = re.compile(
     r"```.*?(?:```|\Z)|`[^`\n]+`|https?://\S+|\"[^\"\n]{1,300}\"|“[^”]{1,300}”|「[^」]{1,300}」|『[^』]{1,300}』"
@@ -62,6 +64,8 @@ class Signals:
     personal: bool = False  # the answer depends on who asks
     smalltalk: bool = False  # a greeting, thanks or farewell and nothing else
     reasons: tuple[str, ...] = ()
+    about_asker: bool = False  # the answer may depend on who asks; shared within a user or session where one is told
+    language_known: bool = True  # False: of this language the guards know neither negation nor number words
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +81,9 @@ class _Rule:
 
 @dataclass(frozen=True, slots=True)
 class _Table:
-    language: str
-    scripts: frozenset[Script]
+    language: Language
+    guarded: bool  # the facts and the comparisons know this language too
+    spaced: bool
     courtesy: re.Pattern[str]
     asking: re.Pattern[str]
     statement: re.Pattern[str]
@@ -124,7 +129,7 @@ class _View:
     def hangs_on_the_last(self) -> bool:
         table = self.table
         words = self.text.split()
-        length = len(words) if table.scripts == {"latin"} else len(self.text.strip(_EDGE))
+        length = len(words) if table.spaced else len(self.text.strip(_EDGE))
         return length <= table.elliptical_words or table.elliptical.search(self.text) is not None
 
 
@@ -139,7 +144,8 @@ def signals_of(turn: Turn) -> Signals:
         last = next(message for message in reversed(turn.history) if message.role == "assistant")
         asked = last.text.rstrip(' \n*_)）」”"').endswith(("?", "？")) or _asks_late(last.text)
     found: dict[Kind, list[str]] = {}
-    views = [_View(table, text) for table in _tables_for(text)]
+    language = language_of(text)
+    views = [_View(table, text) for table in _tables_for(text, language)]
     for view in views:
         for rule in view.table.rules:
             if (rule.kind == "correction" and not answered) or (asked and rule.unless_asked):
@@ -148,6 +154,9 @@ def signals_of(turn: Turn) -> Signals:
                 continue
             if view.fires(rule):
                 found.setdefault(rule.kind, []).append(rule.reason)
+    known = _known_language(language, turn)
+    if "personal" not in found and language is not None and language not in _TABLES and first_person(text, language):
+        found["personal"] = ["in the first person, in a language without a table"]
     if "time_sensitive" not in found and answered and any(view.hangs_on_the_last for view in views):
         before = next((message for message in reversed(turn.history) if message.role == "user"), None)
         if before is not None and _time_sensitive(_prepared(before.text)):
@@ -158,14 +167,24 @@ def signals_of(turn: Turn) -> Signals:
         creative="creative" in found,
         personal="personal" in found,
         smalltalk="smalltalk" in found,
-        reasons=tuple(f"{kind}: {reason}" for kind in _KINDS for reason in found.get(kind, ())),
+        reasons=tuple(f"{kind}: {reason}" for kind in _BARRING for reason in found.get(kind, ())),
+        about_asker="personal" in found or "about_asker" in found,
+        language_known=known,
     )
+
+
+def _known_language(language: Language | None, turn: Turn) -> bool:
+    """Say whether the guards know the language; a message that shows none ("42", "weather") is in that of the last."""
+    if language is None:
+        earlier = (m.text for m in reversed(turn.history[-_EARLIER:]) if m.role == "user")
+        language = next((seen for text in earlier if (seen := language_of(_prepared(text))) is not None), None)
+    return language is None or (language in _TABLES and _TABLES[language].guarded)
 
 
 def _time_sensitive(text: str) -> bool:
     return any(
         view.fires(rule)
-        for view in (_View(table, text) for table in _tables_for(text))
+        for view in (_View(table, text) for table in _tables_for(text, language_of(text)))
         for rule in view.table.rules
         if rule.kind == "time_sensitive"
     )
@@ -204,15 +223,15 @@ def _asking_clauses(text: str, table: _Table) -> Iterator[str]:
         yield from (clause for clause in everything if not table.statement.search(clause))
 
 
-def _load() -> tuple[_Table, ...]:
+def _load() -> dict[Language, _Table]:
     folder = resources.files("fingerprint")
     names = sorted(entry.name for entry in folder.iterdir() if re.fullmatch(r"signals_\w+\.toml", entry.name))
-    return tuple(_table(tomllib.loads(folder.joinpath(name).read_text("utf-8"))) for name in names)
+    tables = (_table(tomllib.loads(folder.joinpath(name).read_text("utf-8"))) for name in names)
+    return {table.language: table for table in tables}
 
 
-def _tables_for(text: str) -> list[_Table]:
-    scripts = scripts_of(text)
-    return [table for table in _TABLES if table.scripts & scripts]
+def _tables_for(text: str, language: Language | None) -> list[_Table]:
+    return [_TABLES[name] for name in sorted(languages_in(text, language)) if name in _TABLES]
 
 
 def _table(raw: Mapping[str, Any]) -> _Table:
@@ -236,11 +255,12 @@ def _table(raw: Mapping[str, Any]) -> _Table:
             unless_asked=entry.get("unless_asked", False),
         )
 
-    spaced = "han" not in raw["scripts"]
+    spaced = raw["spaced"]
     end = r"(?![\w'])" if spaced else ""
     return _Table(
         language=raw["language"],
-        scripts=frozenset(raw["scripts"]),
+        guarded=raw["guarded"],
+        spaced=spaced,
         courtesy=re.compile(rf"^(?:(?:{'|'.join(raw['courtesy'])}){end}[{re.escape(_EDGE)}]*)+(?=\S)"),
         asking=compiled(raw["asking"]),
         statement=compiled(raw["statement"]),

@@ -1,0 +1,102 @@
+"""Which language a message is written in: enough to choose its table of signals, and to know when there is none.
+
+A script settles most of it. Texts in Latin letters are told apart by their function words (``latin.toml``), in one pass
+over the words; where there are none ("weather today") nothing is said.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections import Counter
+from importlib import resources
+from typing import Any, Final, TypeAlias
+
+from fingerprint.text import script_of, scripts_of
+
+__all__ = ["Language", "first_person", "language_of", "languages_in", "latin_language_of"]
+
+Language: TypeAlias = str
+"""An ISO 639-1 code; of a script without a table that script's name; "latin" for an unknown one in Latin letters."""
+
+_WORD: Final = re.compile(r"[^\W\d_]+(?:'[^\W\d_]+)*")
+_KANA: Final = re.compile(r"[\u3041-\u3096\u30a1-\u30fa]")
+_HAN: Final = re.compile(r"[\u4e00-\u9fff]")
+_ACCENTED: Final = re.compile(r"(?<!\w)[a-z]*[\u00df-\u00f6\u00f8-\u024f\u1e00-\u1eff]")
+_LEAST: Final = 2  # what a language other than English has to score: a word of its own, or two it shares
+_JAPANESE: Final = 6  # at least one kana to so many Han letters; の alone is seen in Chinese names too
+
+
+def language_of(text: str) -> Language | None:
+    """Return the language of a lower-case ``text``; ``None`` where nothing tells (no words, keywords, numbers)."""
+    if text.isascii():
+        return latin_language_of(text)
+    script = script_of(text)
+    if script in ("han", "kana"):
+        kana, han = len(_KANA.findall(text)), len(_HAN.findall(text))
+        return "kana" if kana > 1 and kana * _JAPANESE >= han else ("zh" if han else "kana")
+    if script == "latin":
+        return latin_language_of(text)
+    return None if script == "none" else script
+
+
+def latin_language_of(text: str) -> Language | None:
+    """Return the language of the words in Latin letters in a lower-case ``text``; ``None`` where nothing tells."""
+    scores: Counter[Language] = Counter()
+    for word in _WORD.findall(text):
+        for language, weight in _WEIGHTS.get(word, ()):
+            scores[language] += weight
+    accented = not text.isascii() and _ACCENTED.search(text) is not None
+    if accented or "¿" in text or "¡" in text:
+        for language, marks in _MARKS:
+            if any(mark in text for mark in marks):
+                scores[language] += _LEAST
+    english = scores.pop("en", 0)
+    if scores:
+        language, score = max(scores.items(), key=lambda item: item[1])  # of equal ones the first seen
+        if score > english and score >= _LEAST:
+            return language
+    if english:
+        return "en"
+    return "latin" if accented else None
+
+
+def first_person(text: str, language: Language) -> bool:
+    """Say whether a lower-case ``text`` in a language without a table of signals speaks of the one who asks."""
+    pattern = _FIRST_PERSON.get(language)
+    return pattern is not None and pattern.search(text) is not None
+
+
+def languages_in(text: str, language: Language | None) -> frozenset[Language]:
+    """Return every language whose table should read ``text``, which is mostly in ``language``.
+
+    In a Chinese message English words are read as English; keywords in Latin letters are as well.
+    """
+    found = {language or "en"}
+    if not text.isascii():
+        scripts = scripts_of(text)
+        if "latin" in scripts and script_of(text) != "latin":
+            found.add(latin_language_of(text) or "en")
+        if "han" in scripts and language != "kana":
+            found.add("zh")
+    return frozenset(found)
+
+
+def _weights(raw: dict[str, Any]) -> dict[str, tuple[tuple[Language, int], ...]]:
+    holders: dict[str, list[Language]] = {}
+    for language, words in raw["words"].items():
+        for word in dict.fromkeys(words):
+            holders.setdefault(word, []).append(language)
+    names = frozenset(raw["names"])
+    return {
+        word: tuple((language, 1 if len(holding) > 1 or word in names else 2) for language in holding)
+        for word, holding in holders.items()
+    }
+
+
+_RAW: Final = tomllib.loads(resources.files("fingerprint").joinpath("latin.toml").read_text("utf-8"))
+_WEIGHTS: Final = _weights(_RAW)
+_MARKS: Final[tuple[tuple[Language, str], ...]] = tuple(_RAW["marks"].items())
+_FIRST_PERSON: Final[dict[Language, re.Pattern[str]]] = {
+    language: re.compile(pattern) for language, pattern in _RAW["first_person"].items()
+}
