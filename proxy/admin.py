@@ -16,6 +16,7 @@ import hmac
 import ipaddress
 import json
 import logging
+import re
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Literal, Protocol
@@ -37,7 +38,7 @@ from store.types import Decision, Query
 if TYPE_CHECKING:
     from store.cache import Cache
 
-__all__ = ["ADMIN_TOKEN_HEADER", "AdminError", "Readiness", "Turns", "routes"]
+__all__ = ["ADMIN_TOKEN_HEADER", "AdminError", "Readiness", "Turns", "root", "routes"]
 
 log = logging.getLogger(__name__)
 
@@ -45,6 +46,8 @@ ADMIN_TOKEN_HEADER = "X-Antiphon-Admin-Token"  # noqa: S105
 _SMALL_BODY_BYTES = 64 * 1024
 _STATS_PATIENCE_S = 2.0
 _PAGE_DEFAULT, _PAGE_MOST = 50, 500
+_STATES = ("active", "suspect", "frozen", "retracted")
+_ENTRY_ID = re.compile(r"[0-9a-f]{32}")
 # Any of these says that somebody handed the request on: its origin is then not the TCP peer.
 _HANDED_ON = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip", "via")
 
@@ -59,6 +62,9 @@ class Turns(Protocol):
 
     def partitions_for(self, headers: Headers, *, peer: str | None, user: str | None = None) -> tuple[bytes, ...]:
         """Every partition in which an answer of this caller may have been stored."""
+
+    def shows_credential(self, headers: Headers) -> bool:
+        """Whether a request says by any header who it comes from."""
 
 
 class Readiness:
@@ -297,7 +303,16 @@ def _where(values: Mapping[str, Any]) -> dict[str, str]:
             raise AdminError(400, f"Unknown dimension {name!r}; {hint}", code="unknown_dimension", param=name)
         if not isinstance(value, str):
             raise AdminError(400, f"{name} must be a text.", code="invalid_value", param=name)
+        _check_value(name, value)
     return dict(values)
+
+
+def _check_value(name: str, value: str) -> None:
+    """Refuse a value that no entry can have: a purge that finds nothing must not look like one that is done."""
+    if name == "state" and value not in _STATES:
+        raise AdminError(
+            400, f"There is no state {value!r}; known are {', '.join(_STATES)}.", code="invalid_value", param=name
+        )
 
 
 def _cache(request: Request) -> Cache:
@@ -329,7 +344,9 @@ async def _health(request: Request) -> Response:
 
 async def _ready(request: Request) -> Response:
     readiness: Readiness = request.app.state.readiness
-    body: dict[str, str] = {"status": readiness.state}
+    reachable: bool | None = request.app.state.upstream.reachable
+    backend = "unknown" if reachable is None else "reachable" if reachable else "unreachable"
+    body: dict[str, str] = {"status": readiness.state, "backend": backend}
     if readiness.why and _is_admin(request):
         body["reason"] = readiness.why
     return JSONResponse(body, 200 if readiness.serves else 503)
@@ -364,7 +381,13 @@ async def _entries(request: Request) -> Response:
 
 
 async def page_of_entries(cache: Cache, *, limit: int, after: str | None, where: Mapping[str, str]) -> dict[str, Any]:
-    """A page of entries, newest first, and the id to go on after; raises `UnknownDimension`."""
+    """A page of entries, newest first, and the id to go on after; raises `UnknownDimension`, `AdminError`."""
+    if after is not None and _ENTRY_ID.fullmatch(after) is None:
+        raise AdminError(
+            400, "after must be the id of an entry: 32 hexadecimal digits.", code="invalid_value", param="after"
+        )
+    for name, value in where.items():
+        _check_value(name, value)
     rows = await cache.entries(limit=limit, after=after, where=where)
     return {"entries": plain(rows), "next": rows[-1].id if len(rows) == limit else None}
 
@@ -468,6 +491,8 @@ async def purge_entries(cache: Cache, *, entry: str | None, where: Mapping[str, 
     Raises :class:`AdminError` where there is no such entry, `UnknownDimension`.
     """
     if entry is None:
+        for name, value in where.items():
+            _check_value(name, value)
         return await cache.purge(where, dry_run=dry_run)
     found = await cache.entry(entry) is not None if dry_run else await cache.retract(entry)
     if not found:
@@ -476,7 +501,12 @@ async def purge_entries(cache: Cache, *, entry: str | None, where: Mapping[str, 
 
 
 async def _feedback(request: Request) -> Response:
-    admin = _is_admin(request)
+    settings: Settings = request.app.state.settings
+    turns: Turns = request.app.state.turns
+    # A local caller with a credential of the API's is an app that speaks for its user, not the operator.
+    admin = _shows_token(request.headers, settings) or (
+        is_local(request, settings) and not turns.shows_credential(request.headers)
+    )
     if not admin and _from_another_site(request.headers) and "authorization" not in request.headers:
         # A web page may speak for the app it belongs to, which then sends a credential; never for whoever opened it.
         raise _refusal(request)
@@ -490,7 +520,6 @@ async def _feedback(request: Request) -> Response:
     if admin:
         known = await cache.feedback(entry_id, rating, partition=None)
     else:
-        turns: Turns = request.app.state.turns
         peer = request.client.host if request.client else None
         known = False
         for partition in turns.partitions_for(request.headers, peer=peer, user=user):
@@ -502,10 +531,15 @@ async def _feedback(request: Request) -> Response:
 
 async def _nothing(request: Request) -> Response:
     names = [route.path.strip("/") for route in routes() if "{" not in route.path]
-    path = request.path_params["path"]
+    path = request.path_params.get("path", "")
     guess = nearest(path.strip("/"), names)
     hint = f"; did you mean /antiphon/{guess}?" if guess else ""
     raise AdminError(404, f"There is no /antiphon/{path}{hint}", code="no_such_path")
+
+
+def root(path: str) -> Route:
+    """The route of the surface's own path, where there is nothing."""
+    return Route(path, _Endpoint(_nothing, "GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"))
 
 
 def routes() -> list[Route]:

@@ -8,7 +8,6 @@ import logging
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from starlette.applications import Starlette
@@ -25,13 +24,13 @@ from proxy.settings import Settings, policy_of
 from proxy.turns import Turns
 from proxy.upstream import Receive, Scope, Send, Upstream, reply_error
 from proxy.versions import VersionWatcher
-from store.errors import StoreError
+from store.errors import SchemaTooNew, StoreError, UnsupportedStore
 from store.types import Candidate, Policy, ReuseConfidence
 
 if TYPE_CHECKING:
     from store.cache import Cache
 
-__all__ = ["Antiphon", "Opened", "create_app", "open_cache"]
+__all__ = ["Antiphon", "Opened", "Opener", "create_app", "open_cache"]
 
 log = logging.getLogger(__name__)
 
@@ -40,6 +39,9 @@ _ADMIN: Final = "/antiphon"
 # Embedding, deciding and writing have threads of their own: none of them may keep the event loop waiting for Python's
 # default of 5 ms.
 _SWITCH_S: Final = 0.0005
+# Between two tries to open a store that another process holds, or whose disk is full.
+_FIRST_PAUSE_S: Final = 2.0
+_LONGEST_PAUSE_S: Final = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +103,7 @@ class Antiphon(Starlette):
 
     def _count(self, error: UpstreamError) -> None:
         self.metrics.upstream_errors.labels(error.kind).inc()
+        self.upstream.note(error)
 
 
 def create_app(settings: Settings, *, open_with: OpenCache | None = None) -> Antiphon:
@@ -111,20 +114,37 @@ def create_app(settings: Settings, *, open_with: OpenCache | None = None) -> Ant
     versions = VersionWatcher(upstream, settings.upstream, on_error=lambda: metrics.cache_error("version"))
     turns = Turns(settings, upstream, versions, metrics)
 
-    async def open_up(app: Antiphon) -> None:
+    opener = open_with or Opener(metrics)
+
+    async def try_to_open() -> Opened | _Failure:
         try:
-            opener = open_with or partial(open_cache, metrics=metrics)
-            _, opened = await asyncio.gather(versions.start(), opener(settings))
-        except asyncio.CancelledError:
-            raise
+            return await opener(settings)
+        except (UnsupportedStore, SchemaTooNew) as error:
+            return _Failure(str(error), lasting=True)
         except StoreError as error:
-            log.error("the cache could not be opened; everything is forwarded: %s", error)
-            readiness.degraded(f"the cache could not be opened: {error}")
-            return
+            return _Failure(str(error))
+        except OSError as error:
+            return _Failure(f"{error.strerror or error} ({error.filename})" if error.filename else str(error))
         except Exception as error:
-            log.exception("the cache could not be opened; everything is forwarded")
-            readiness.degraded(f"the cache could not be opened: {type(error).__name__}")
-            return
+            log.exception("the cache could not be opened")
+            return _Failure(type(error).__name__, lasting=True)
+
+    async def open_up(app: Antiphon) -> None:
+        look = versions.start() if settings.upstream.version_interval_s > 0 else upstream.probe()
+        _, opened = await asyncio.gather(look, try_to_open())
+        pause_s, told = _FIRST_PAUSE_S, ""
+        while isinstance(opened, _Failure):
+            if opened.why != told:
+                told = opened.why
+                log.error("the cache could not be opened; everything is forwarded: %s", told)
+            readiness.degraded(f"the cache could not be opened: {told}")
+            if opened.lasting:
+                return
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+            opened = await try_to_open()
+        if told:
+            log.info("the cache is open now; turns are answered from it")
         turns.embedder = opened.embedder
         app.state.cache = turns.cache = opened.cache
         if opened.why:
@@ -151,49 +171,90 @@ def create_app(settings: Settings, *, open_with: OpenCache | None = None) -> Ant
             await versions.stop()
             await upstream.aclose()
 
-    app = Antiphon(routes=[Mount(_ADMIN, routes=admin.routes())], lifespan=lifespan)
+    app = Antiphon(routes=[admin.root(_ADMIN), Mount(_ADMIN, routes=admin.routes())], lifespan=lifespan)
+    app.router.redirect_slashes = False
     app.turns, app.upstream, app.metrics = turns, upstream, metrics
     app.state.settings = settings
     app.state.cache = None
     app.state.metrics = metrics
     app.state.readiness = readiness
     app.state.turns = turns
+    app.state.upstream = upstream
     app.state.versions = versions
     _quiet_server_log()
     return app
 
 
-async def open_cache(settings: Settings, *, metrics: Metrics | None = None) -> Opened:
-    """Open the store with the embedders and the reuse confidence the project comes with; ``metrics`` times them.
+@dataclass(frozen=True, slots=True)
+class _Failure:
+    """Why the cache could not be opened, in one line; ``lasting`` where trying again cannot help."""
 
-    Without a working embedder exact repeats are still served; raises where the store itself cannot be opened.
-    """
-    from fingerprint.embedding.router import load_router
-    from store import confidence as confidences
-    from store.cache import Cache
+    why: str
+    lasting: bool = False
 
-    why = ""
-    name = "none"
-    embedder: TextEmbedder | None = None
-    try:
-        embedder = await asyncio.to_thread(load_router)
-        name = embedder.name
-        if metrics is not None:
-            embedder = metrics.timed(embedder)
-    except EmbedderError as error:
-        log.exception("no embedder: only exact repeats are served")
-        why = f"no embedder, so only exact repeats are served: {error}"
+
+@dataclass(frozen=True, slots=True)
+class _Loaded:
+    """What a cache is opened with."""
+
+    name: str
+    embedder: TextEmbedder | None
     confidence: ReuseConfidence
-    try:
-        confidence = await asyncio.to_thread(confidences.load)
-        policy = confidences.thresholds()
-    except Exception as error:  # whatever is wrong with the artefact, exact repeats do not need it
-        log.exception("no reuse confidence: only exact repeats are served")
-        confidence, policy, embedder = _NoConfidence(), Policy(answer=1.0, verify=1.0), None
-        why = f"no reuse confidence, so only exact repeats are served: {error}"
-    policy = policy_of(settings.decision, policy)
-    cache = await Cache.open(settings.store, embedder=embedder, confidence=confidence, policy=policy)
-    return Opened(cache, name, why)
+    policy: Policy
+    why: str
+
+
+class Opener:
+    """Opens the store with the embedders and the reuse confidence the project comes with; ``metrics`` times them.
+
+    Those are loaded once, however often it takes until the store can be opened.
+    """
+
+    def __init__(self, metrics: Metrics | None = None) -> None:
+        self._metrics = metrics
+        self._loaded: _Loaded | None = None
+
+    async def __call__(self, settings: Settings) -> Opened:
+        """Open the store. Without a working embedder exact repeats are still served.
+
+        Raises the errors of `store.errors`, and ``OSError``, where the store itself cannot be opened.
+        """
+        from store.cache import Cache
+
+        loaded = self._loaded = self._loaded or await self._load()
+        policy = policy_of(settings.decision, loaded.policy)
+        cache = await Cache.open(settings.store, embedder=loaded.embedder, confidence=loaded.confidence, policy=policy)
+        return Opened(cache, loaded.name, loaded.why)
+
+    async def _load(self) -> _Loaded:
+        from fingerprint.embedding.router import load_router
+        from store import confidence as confidences
+
+        why = ""
+        name = "none"
+        embedder: TextEmbedder | None = None
+        try:
+            embedder = await asyncio.to_thread(load_router)
+            name = embedder.name
+            if self._metrics is not None:
+                embedder = self._metrics.timed(embedder)
+        except EmbedderError as error:
+            log.exception("no embedder: only exact repeats are served")
+            why = f"no embedder, so only exact repeats are served: {error}"
+        confidence: ReuseConfidence
+        try:
+            confidence = await asyncio.to_thread(confidences.load)
+            policy = confidences.thresholds()
+        except Exception as error:  # whatever is wrong with the artefact, exact repeats do not need it
+            log.exception("no reuse confidence: only exact repeats are served")
+            confidence, policy, embedder = _NoConfidence(), Policy(answer=1.0, verify=1.0), None
+            why = f"no reuse confidence, so only exact repeats are served: {error}"
+        return _Loaded(name, embedder, confidence, policy, why)
+
+
+async def open_cache(settings: Settings, *, metrics: Metrics | None = None) -> Opened:
+    """Open the store once, as `Opener` does."""
+    return await Opener(metrics)(settings)
 
 
 class _NoConfidence:

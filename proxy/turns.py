@@ -116,6 +116,10 @@ class Turns:
         """Return every partition in which an answer of this caller may have been stored."""
         return self._planner.partitions(headers.raw, peer, user)
 
+    def shows_credential(self, headers: Headers) -> bool:
+        """Whether a request says by any header who it comes from."""
+        return self._planner.shows_credential(headers.raw)
+
     async def drain(self, patience_s: float) -> None:
         """Wait for the calls that are under way."""
         await self._flights.drain(patience_s)
@@ -679,6 +683,7 @@ class Turns:
 
     def _count_error(self, error: UpstreamError) -> None:
         self._metrics.upstream_errors.labels(error.kind).inc()
+        self._upstream.note(error)
 
 
 def _prepare(endpoint: Endpoint, reply: Json, mode: str) -> Template | None:

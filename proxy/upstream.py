@@ -41,6 +41,7 @@ _IDEMPOTENT: Final = frozenset({"GET", "HEAD", "OPTIONS", "PUT", "DELETE", "TRAC
 
 # A connection that had been closed already fails at once; whatever fails later may have been worked on.
 _STALE_S: Final = 1.0
+_QUIET_S: Final = 60.0  # between two lines in the log that say the same
 
 
 class Reply:
@@ -93,6 +94,11 @@ class Upstream:
                 keepalive_expiry=settings.keep_alive_s,
             ),
         )
+        self._shown = f"{parts.scheme}://{host}{parts.path}"
+        self._connect_timeout_s = settings.connect_timeout_s
+        self.reachable: bool | None = None  # at the last try; None: not tried yet
+        self._told_down_at: float | None = None
+        self._told: dict[str, float] = {}  # kind of error → when it was last logged
         self._timeout = {
             "connect": settings.connect_timeout_s,
             "read": settings.read_timeout_s,
@@ -103,6 +109,41 @@ class Upstream:
     async def aclose(self) -> None:
         """Close all connections."""
         await self._transport.aclose()
+
+    async def probe(self) -> None:
+        """See whether the backend's port takes connections; nothing is sent."""
+        port = self._base.port or (443 if self._base.scheme == "https" else 80)
+        try:
+            async with asyncio.timeout(self._connect_timeout_s):
+                _, writer = await asyncio.open_connection(self._base.host, port)
+        except (OSError, TimeoutError) as error:
+            self._down(error)
+            return
+        self._up()
+        writer.close()
+        with contextlib.suppress(OSError):
+            await writer.wait_closed()
+
+    def note(self, error: UpstreamError) -> None:
+        """Say in the log, once a minute for each kind, that a client got an error of the proxy's for a reply."""
+        now = time.monotonic()
+        if now - self._told.get(error.kind, -_QUIET_S) >= _QUIET_S:
+            self._told[error.kind] = now
+            log.warning("a request got no reply from the backend (status %d): %s", error.status, error)
+
+    def _up(self) -> None:
+        was, self.reachable = self.reachable, True
+        if was is False and self._told_down_at is not None:
+            log.info("the backend answers again: %s", self._shown)
+
+    def _down(self, error: Exception) -> None:
+        was, self.reachable = self.reachable, False
+        now = time.monotonic()
+        # A backend that comes and goes by the second gets one line a minute.
+        if was is not False and (self._told_down_at is None or now - self._told_down_at >= _QUIET_S):
+            self._told_down_at = now
+            why = str(error) or type(error).__name__
+            log.warning("the backend %s does not answer: %s; requests get 502 until it does", self._shown, why)
 
     def target(self, raw_path: bytes, query: bytes = b"") -> bytes | None:
         """Return the request target at the backend; ``None`` where the path would leave the backend's prefix."""
@@ -145,14 +186,16 @@ class Upstream:
                 extensions={"timeout": timeout, "target": target, "trace": trace},
             )
             try:
-                return Reply(await self._transport.handle_async_request(request))
+                reply = Reply(await self._transport.handle_async_request(request))
             except httpx.ConnectTimeout as error:
+                self._down(error)
                 raise UpstreamTimeout("no connection to the backend in time") from error
             except httpx.PoolTimeout as error:
                 raise UpstreamTimeout("all connections to the backend are in use") from error
             except httpx.TimeoutException as error:
                 raise UpstreamTimeout("the backend did not answer in time") from error
             except httpx.ConnectError as error:
+                self._down(error)
                 raise UpstreamUnreachable("the backend cannot be reached") from error
             except httpx.HTTPError as error:
                 stale = not connected and time.monotonic() - began < _STALE_S
@@ -160,6 +203,9 @@ class Upstream:
                     may_repeat = False
                     continue
                 raise UpstreamBroken("the backend closed the connection without a complete reply") from error
+            if self.reachable is not True:
+                self._up()
+            return reply
 
     async def pass_through(
         self,

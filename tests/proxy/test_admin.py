@@ -211,12 +211,12 @@ async def test_not_ready_before_the_store_is_open_and_ready_after(tmp_path: Path
     app = create_app(settings_for(tmp_path), open_with=slowly)
     async with app.router.lifespan_context(app), client(app) as http:
         reply = await http.get("/antiphon/ready")
-        assert (reply.status_code, reply.json()) == (503, {"status": "starting"})
+        assert (reply.status_code, reply.json()) == (503, {"status": "starting", "backend": reply.json()["backend"]})
         assert (await http.get("/antiphon/health")).status_code == 200
         assert_error(await http.get("/antiphon/stats"), 503, "store_unavailable")
         gate.set()
         assert await app.state.readiness.wait() == "ready"
-        assert (await http.get("/antiphon/ready")).json() == {"status": "ready"}
+        assert (await http.get("/antiphon/ready")).json() == {"status": "ready", "backend": "unreachable"}
 
 
 async def test_a_proxy_without_its_store_is_ready_and_says_that_it_is_degraded(tmp_path: Path) -> None:
@@ -231,7 +231,8 @@ async def test_a_proxy_without_its_store_is_ready_and_says_that_it_is_degraded(t
         assert reply.json()["status"] == "degraded"
         assert reply.json()["reason"]
         async with client(app, ("192.0.2.7", 1)) as stranger:
-            assert (await stranger.get("/antiphon/ready")).json() == {"status": "degraded"}
+            told = (await stranger.get("/antiphon/ready")).json()
+            assert told == {"status": "degraded", "backend": "unreachable"}  # no path, no reason
         assert b"antiphon_degraded 1.0" in (await http.get("/antiphon/metrics")).content
 
 
@@ -379,6 +380,7 @@ async def test_a_purge_by_dimension_counts_first_and_then_removes(app: Antiphon)
         (b'{"where": {}}', "invalid_value", "where"),
         (b'{"where": ["model"]}', "invalid_value", "where"),
         (b'{"where": {"model": 3}}', "invalid_value", "model"),
+        (b'{"where": {"state": "bogus"}}', "invalid_value", "retracted"),
         (b'{"where": {"modle": "m"}}', "unknown_dimension", "model"),
         (b'{"where": {"model": "m"}, "dryrun": true}', "unknown_field", "dry_run"),
         (b'{"where": {"model": "m"}, "dry_run": "yes"}', "invalid_value", "dry_run"),
@@ -407,6 +409,19 @@ async def test_a_wrong_method_is_refused_with_the_right_one(bare: Antiphon, meth
 async def test_an_unknown_path_names_the_nearest(bare: Antiphon) -> None:
     async with client(bare) as http:
         assert "/antiphon/entries?" in assert_error(await http.get("/antiphon/entrys"), 404, "no_such_path")
+
+
+@pytest.mark.parametrize("path", ["/antiphon", "/antiphon/", "/antiphon/entries/"])
+async def test_a_path_where_nothing_is_is_an_error_in_json(bare: Antiphon, path: str) -> None:
+    async with client(bare) as http:
+        assert (await http.get(path)).status_code in (404, 503)
+        assert (await http.get(path)).headers["content-type"] == "application/json"
+
+
+@pytest.mark.parametrize("query", ["after=zzz", "after=", f"after={'0' * 31}", "state=bogus"])
+async def test_a_page_of_entries_that_cannot_be_is_refused(app: Antiphon, query: str) -> None:
+    async with client(app) as http:
+        assert_error(await http.get(f"/antiphon/entries?{query}"), 400, "invalid_value")
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -447,6 +462,28 @@ async def test_an_app_may_rate_its_own_answers_and_nobody_elses(public: Antiphon
             )
         assert await served(public, "What is copper?")
         assert (await http.post("/antiphon/feedback", json=down, headers=KEY)).status_code == 200
+    assert not await served(public, "What is copper?")
+
+
+@pytest.mark.parametrize("headers", [{"Authorization": "Bearer another-key"}, {"X-Forwarded-User": "eve"}])
+async def test_a_local_app_that_shows_a_credential_rates_its_own_answers_only(
+    app: Antiphon, headers: dict[str, str]
+) -> None:
+    entry = await store(app, "What is copper?")
+    down = {"entry": entry, "rating": "down"}
+    async with client(app) as http:
+        assert_error(await http.post("/antiphon/feedback", json=down, headers=headers), 404, "no_such_entry")
+        assert await served(app, "What is copper?")
+        assert (await http.post("/antiphon/feedback", json=down, headers=KEY)).status_code == 200
+    assert not await served(app, "What is copper?")
+
+
+async def test_the_operator_with_the_token_rates_any_answer(public: Antiphon) -> None:
+    entry = await store(public, "What is copper?")
+    down = {"entry": entry, "rating": "down"}
+    async with client(public, ("203.0.113.9", 1), "http://cache.example") as http:
+        headers = {ADMIN_TOKEN_HEADER: TOKEN, "Authorization": "Bearer another-key"}
+        assert (await http.post("/antiphon/feedback", json=down, headers=headers)).status_code == 200
     assert not await served(public, "What is copper?")
 
 
