@@ -23,7 +23,10 @@ _WORD: Final = re.compile(r"[^\W\d_]+(?:'[^\W\d_]+)*")
 _KANA: Final = re.compile(r"[\u3041-\u3096\u30a1-\u30fa]")
 _HAN: Final = re.compile(r"[\u4e00-\u9fff]")
 _ACCENTED: Final = re.compile(r"(?<!\w)[a-z]*[\u00df-\u00f6\u00f8-\u024f\u1e00-\u1eff]")
-_LEAST: Final = 2  # what a language other than English has to score: a word of its own, or two it shares
+_OWN: Final = 4  # what a word of one language only weighs
+_SHARED: Final = 3  # a word of several
+_ENGLISH: Final = 2  # a word that English texts hold as well
+_LEAST: Final = 3  # what a language other than English has to score: more than one word that English texts hold as well
 _JAPANESE: Final = 6  # at least one kana to so many Han letters; の alone is seen in Chinese names too
 
 
@@ -70,9 +73,10 @@ def first_person(text: str, language: Language) -> bool:
 def languages_in(text: str, language: Language | None) -> frozenset[Language]:
     """Return every language whose table should read ``text``, which is mostly in ``language``.
 
-    In a Chinese message English words are read as English; keywords in Latin letters are as well.
+    In a Chinese message English words are read as English; keywords in Latin letters are as well. Accented keywords
+    may be of any language.
     """
-    found = {language or "en"}
+    found = set(_TRIED) if language == "latin" else {language or "en"}
     if not text.isascii():
         scripts = scripts_of(text)
         if "latin" in scripts and script_of(text) != "latin":
@@ -88,15 +92,20 @@ def _weights(raw: dict[str, Any]) -> dict[str, tuple[tuple[Language, int], ...]]
         for word in dict.fromkeys(words):
             holders.setdefault(word, []).append(language)
     names = frozenset(raw["names"])
-    return {
-        word: tuple((language, 1 if len(holding) > 1 or word in names else 2) for language in holding)
-        for word, holding in holders.items()
-    }
+
+    def weight(word: str) -> int:
+        holding = holders[word]
+        if word in names or ("en" in holding and len(holding) > 1):
+            return _ENGLISH
+        return _OWN if len(holding) == 1 else _SHARED
+
+    return {word: tuple((language, weight(word)) for language in holding) for word, holding in holders.items()}
 
 
 _RAW: Final = tomllib.loads(resources.files("fingerprint").joinpath("latin.toml").read_text("utf-8"))
 _WEIGHTS: Final = _weights(_RAW)
 _MARKS: Final[tuple[tuple[Language, str], ...]] = tuple(_RAW["marks"].items())
+_TRIED: Final[frozenset[Language]] = frozenset(_RAW["words"])
 _FIRST_PERSON: Final[dict[Language, re.Pattern[str]]] = {
     language: re.compile(pattern) for language, pattern in _RAW["first_person"].items()
 }

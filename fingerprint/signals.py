@@ -104,7 +104,7 @@ class _View:
     @property
     def opening(self) -> str:
         if self._opening is None:
-            self._opening = self.table.courtesy.sub("", self.text, count=1)
+            self._opening = self.table.courtesy.sub("", self.text.lstrip("¿¡ "), count=1)
         return self._opening
 
     @property
@@ -144,7 +144,7 @@ def signals_of(turn: Turn) -> Signals:
         last = next(message for message in reversed(turn.history) if message.role == "assistant")
         asked = last.text.rstrip(' \n*_)）」”"').endswith(("?", "？")) or _asks_late(last.text)
     found: dict[Kind, list[str]] = {}
-    language = language_of(text)
+    language = language_of(text) or _earlier_language(turn)
     views = [_View(table, text) for table in _tables_for(text, language)]
     for view in views:
         for rule in view.table.rules:
@@ -154,7 +154,7 @@ def signals_of(turn: Turn) -> Signals:
                 continue
             if view.fires(rule):
                 found.setdefault(rule.kind, []).append(rule.reason)
-    known = _known_language(language, turn)
+    known = language is None or (language in _TABLES and _TABLES[language].guarded)
     if "personal" not in found and language is not None and language not in _TABLES and first_person(text, language):
         found["personal"] = ["in the first person, in a language without a table"]
     if "time_sensitive" not in found and answered and any(view.hangs_on_the_last for view in views):
@@ -173,12 +173,12 @@ def signals_of(turn: Turn) -> Signals:
     )
 
 
-def _known_language(language: Language | None, turn: Turn) -> bool:
-    """Say whether the guards know the language; a message that shows none ("42", "weather") is in that of the last."""
-    if language is None:
-        earlier = (m.text for m in reversed(turn.history[-_EARLIER:]) if m.role == "user")
-        language = next((seen for text in earlier if (seen := language_of(_prepared(text))) is not None), None)
-    return language is None or (language in _TABLES and _TABLES[language].guarded)
+def _earlier_language(turn: Turn) -> Language | None:
+    """Return the language a message that shows none ("42", "weather", "non") continues."""
+    for message in reversed(turn.history[-_EARLIER:]):
+        if message.role in ("user", "assistant") and (language := language_of(_prepared(message.text))) is not None:
+            return language
+    return None
 
 
 def _time_sensitive(text: str) -> bool:
