@@ -65,12 +65,13 @@ class Router:
 def load_router(folders: Sequence[Path] | None = None) -> Router:
     """Open the default embedders: MiniLM for Latin scripts, multilingual-e5-small for all others.
 
-    Both are prepared here where that has not been done (a few seconds, once). The first is ready when this returns; the
-    other, which takes twice the memory, reads its weights at the first text it gets. Raises `NotPreparedError`.
+    Both are prepared here where that has not been done (a few seconds, once), and ready when this returns: a first text
+    that had to wait for its embedder would miss its deadline. Raises `NotPreparedError`.
     """
     latin = load_embedder(MINILM, folders)
     others = load_embedder(MULTILINGUAL_E5, folders)
     latin.warm_up()
+    others.warm_up()
     return Router([latin, others])
 
 

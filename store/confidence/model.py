@@ -172,7 +172,9 @@ def load() -> LearnedConfidence:
     if any(c.second is not None for c in calibrations.values()):
         from store.confidence.cross_encoder import CrossEncoder
 
-        second = CrossEncoder.load()
+        cross_encoder = CrossEncoder.load()
+        cross_encoder.warm_up()  # the first turns that need it have a deadline
+        second = cross_encoder
     return LearnedConfidence(forests, calibrations, second, version)
 
 
