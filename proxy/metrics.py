@@ -30,6 +30,7 @@ ErrorKind = Literal[
     "search",  # embedding, retrieval or decision failed or ran past its deadline
     "record",  # an answer could not be stored, or the write queue was full
     "decide",  # the reuse decision raised
+    "coding",  # the backend's answer was compressed in a way that cannot be read
     "serve",  # a stored answer could not be turned into a reply
     "invalidate",  # a correction could not be carried out
     "version",  # the backend's version could not be read

@@ -6,6 +6,7 @@ a request that is repeated byte for byte is neither parsed nor keyed a second ti
 
 from __future__ import annotations
 
+import json
 import logging
 import re
 from collections import OrderedDict
@@ -48,6 +49,9 @@ _ASKING: Final = frozenset(
 _KEPT_BODY: Final = 64 * 1024  # bytes; larger bodies are read afresh each time
 _KEPT_BYTES: Final = 16 * 1024 * 1024  # of all bodies whose plans are kept
 _KEPT_PLANS: Final = 4096
+_MOST_EXPLAINED: Final = 1 << 20  # bytes of an unreadable body that are looked at a second time
+# Behind every key, and behind some other quotes too: never fewer than there are keys.
+_AFTER_KEY: Final = re.compile(rb'"[ \t\r\n]*:')
 _OPENING: Final = re.compile(rb"\s*\{\s*")
 
 
@@ -287,10 +291,67 @@ def _json_object(raw: bytes) -> Json:
     try:
         body = _DECODE(raw)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        raise NotUnderstood("the body is not JSON") from None
+        raise NotUnderstood(_why_unreadable(raw)) from None
     if type(body) is not dict:
         raise NotUnderstood("the body is not an object")
+    # More colons after quotes than keys: colons in texts, or a key that stands twice.
+    try:
+        if len(_AFTER_KEY.findall(_without_quotes(raw) if b'\\"' in raw else raw)) != _keys_in(body):
+            json.loads(raw, object_pairs_hook=_no_key_twice)
+    except RecursionError:
+        raise NotUnderstood("the body is nested too deeply") from None
+    except ValueError:
+        raise NotUnderstood("a key stands twice") from None
     return body
+
+
+def _keys_in(value: Any) -> int:
+    """Count the keys of all objects in an object or list."""
+    count = 0
+    if type(value) is dict:
+        count = len(value)
+        value = value.values()
+    for item in value:
+        if type(item) is dict or type(item) is list:
+            count += _keys_in(item)
+    return count
+
+
+def _without_quotes(raw: bytes) -> bytes:
+    """Drop the quotes inside of texts: a run of backslashes pairs up from its beginning (RFC 8259 §7)."""
+    return raw.replace(b"\\\\", b"").replace(b'\\"', b"")
+
+
+def _no_key_twice(pairs: list[tuple[str, Any]]) -> None:
+    """Refuse an object in which a key stands twice: which of them a backend takes is its own affair (RFC 8259 §4)."""
+    if len({key for key, _ in pairs}) != len(pairs):
+        raise ValueError
+
+
+def _why_unreadable(raw: bytes) -> str:
+    """Say what is wrong with a body that the strict reader refuses; backends may be less strict."""
+    if raw.startswith((b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff")):
+        return "the body begins with a byte order mark"
+    if len(raw) > _MOST_EXPLAINED:
+        return "the body is not JSON"
+    try:
+        json.loads(raw, parse_constant=_no_constant)
+    except _Constant:
+        return "the body has a number that JSON does not have"
+    except UnicodeDecodeError:
+        return "the body is not UTF-8"
+    except (ValueError, RecursionError):
+        return "the body is not JSON"
+    # Only half a surrogate pair and a number out of range are fine for the one reader and not for the other.
+    return "the body has a number or a character out of range"
+
+
+class _Constant(Exception):  # noqa: N818
+    """NaN, Infinity or -Infinity."""
+
+
+def _no_constant(name: str) -> None:
+    raise _Constant(name)
 
 
 def _check(body: Json, name: str) -> None:

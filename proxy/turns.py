@@ -18,6 +18,7 @@ import msgspec
 from starlette.datastructures import Headers
 
 from fingerprint.errors import NotUnderstood
+from proxy.codings import can_decode, decoded
 from proxy.endpoints import ENDPOINTS, Assembler, Endpoint, Json, Template, Verdict
 from proxy.endpoints.sse import EventReader
 from proxy.errors import ClientGone, ProxyError, ReplyCut, UpstreamError
@@ -472,17 +473,20 @@ class Turns:
         reply = await self._upstream.open("POST", target, headers, body, repeatable=True)
         try:
             self._metrics.upstream_first_byte_seconds.observe(time.perf_counter() - began)
-            plain = reply.header(b"content-encoding") in (b"", b"identity")
+            coding = reply.header(b"content-encoding").strip().lower()
             if b"no-store" in reply.header(b"cache-control").lower():  # RFC 9111 §5.2.2.5
                 cache = None
             kind = reply.header(b"content-type").split(b";")[0].strip().lower()
-            good = 200 <= reply.status < 300 and plain
+            good = 200 <= reply.status < 300
+            if good and not can_decode(coding, streamed=plan.stream):
+                good = False
+                self._note_coding(coding)
             if good and plan.stream and kind == b"text/event-stream" and endpoint.streams():
                 verdict = await self._gather_stream(flight, reply, endpoint, plan.body, cache)
             elif plan.stream and kind == b"text/event-stream":
                 verdict = await self._only_hand_on(flight, reply)
             else:
-                verdict = await self._gather_whole(flight, reply, endpoint, plan.body, cache, good=good)
+                verdict = await self._gather_whole(flight, reply, endpoint, plan.body, cache, good=good, coding=coding)
         finally:
             await reply.aclose()
         seconds = time.perf_counter() - began
@@ -529,7 +533,15 @@ class Turns:
         return verdict
 
     async def _gather_whole(
-        self, flight: Flight, reply: Reply, endpoint: Endpoint, body: Json, cache: Cache | None, *, good: bool
+        self,
+        flight: Flight,
+        reply: Reply,
+        endpoint: Endpoint,
+        body: Json,
+        cache: Cache | None,
+        *,
+        good: bool,
+        coding: bytes,
     ) -> Verdict:
         """Gather a reply that is not streamed, so that its headers can say what became of it; then hand it on."""
         pieces: list[bytes] = []
@@ -552,7 +564,8 @@ class Turns:
             return Verdict("too-large", shareable=False)
         verdict = Verdict("status", shareable=False)
         if good:
-            parsed = _parsed(data)
+            plain = decoded(data, coding, _MOST_BODY)
+            parsed = None if plain is None else _parsed(plain)
             verdict = endpoint.judge(parsed, body) if parsed is not None else Verdict("not-json", shareable=False)
             if parsed is not None:
                 flight.reply, flight.shareable = parsed, verdict.shareable
@@ -680,6 +693,17 @@ class Turns:
         if now - self._logged.get(kind, -60.0) >= 60.0:
             self._logged[kind] = now
             log.exception("a failure in the cache became a miss (%s)", kind)
+
+    def _note_coding(self, coding: bytes) -> None:
+        """Count an answer that cannot be read, and so not stored; say so once a minute."""
+        self._metrics.cache_error("coding")
+        now = time.monotonic()
+        if now - self._logged.get("coding", -60.0) >= 60.0:
+            self._logged["coding"] = now
+            log.warning(
+                "the backend sends answers in content-encoding %s though asked for none: they are not stored",
+                coding.decode("ascii", "replace")[:40],
+            )
 
     def _count_error(self, error: UpstreamError) -> None:
         self._metrics.upstream_errors.labels(error.kind).inc()

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import socket
 import time
-from collections.abc import Iterator
+import zlib
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from proxy.codings import decoded
 from tests.proxy.support import Got, Plain, Proxy, Request, completion, reply, running_proxy
 
 PATHS = ("/v1/chat/completions", "/v1/completions", "/v1/messages", "/v1/responses")
@@ -21,6 +26,8 @@ class Sglang:
     def __init__(self) -> None:
         self.calls = 0
         self.slow_s = 0.1  # for the question which weights it serves
+        self.coding = ""
+        self.pack: Callable[[bytes], bytes] = bytes
         self.backend = Plain(self.behave)
         self.proxy: Proxy
 
@@ -32,7 +39,8 @@ class Sglang:
             return
         self.calls += 1
         path = request.line.split()[1]
-        connection.sendall(reply(answer(path, f"Answer {self.calls}."), "Content-Type: application/json"))
+        headers = ["Content-Type: application/json", *([f"Content-Encoding: {self.coding}"] if self.coding else [])]
+        connection.sendall(reply(self.pack(answer(path, f"Answer {self.calls}.")), *headers))
 
     def ask(self, path: str, question: str, **headers: str) -> Got:
         body: dict[str, Any] = {"model": self.proxy.model}
@@ -142,3 +150,54 @@ def test_an_answer_that_cannot_be_recorded_in_time_holds_nobody_up(stage: Sglang
     finally:
         stage.slow_s = 0.1
         stage.proxy.settle()
+
+
+CODINGS: dict[str, Callable[[bytes], bytes]] = {
+    "gzip": gzip.compress,
+    "deflate": zlib.compress,
+}
+
+
+@pytest.mark.parametrize("coding", CODINGS)
+def test_an_answer_that_is_compressed_unasked_is_handed_on_as_it_is_and_stored_plain(
+    stage: Sglang, coding: str
+) -> None:
+    path, question = "/v1/chat/completions", f"What is a {coding} wrench for?"
+    stage.pack, stage.coding = CODINGS[coding], coding
+    try:
+        first = stage.ask(path, question)
+    finally:
+        stage.pack, stage.coding = bytes, ""
+    assert first.headers["content-encoding"] == coding
+    again = stage.ask(path, question)
+    assert again.reuse == "answer"
+    assert "content-encoding" not in again.headers
+    assert zlib.decompress(first.body, 47) == completion(again.text)
+
+
+def test_an_answer_in_a_coding_that_cannot_be_read_is_handed_on_and_not_stored(stage: Sglang) -> None:
+    path, question = "/v1/chat/completions", "What is a zstd wrench for?"
+    stage.pack, stage.coding = (lambda body: b"\x28\xb5\x2f\xfd" + body), "zstd"
+    try:
+        first = stage.ask(path, question)
+    finally:
+        stage.pack, stage.coding = bytes, ""
+    assert first.body.startswith(b"\x28\xb5\x2f\xfd")
+    assert not stored(first)
+    assert stage.ask(path, question).reuse == "miss"
+
+
+@given(body=st.binary(max_size=300), cut=st.integers(0, 400), most=st.integers(0, 300))
+def test_a_body_is_decoded_whole_or_not_at_all(body: bytes, cut: int, most: int) -> None:
+    for coding, pack in CODINGS.items():
+        packed = pack(body)
+        whole = decoded(packed[:cut], coding.encode(), most)
+        assert whole in (None, body)
+        assert whole is None or len(whole) <= most or not most
+        assert decoded(packed, coding.encode(), len(body) + 1) == body
+    assert decoded(body, b"identity", 0) == body
+
+
+@given(st.binary(max_size=100))
+def test_what_is_not_compressed_is_not_decoded_wrongly(body: bytes) -> None:
+    assert decoded(body, b"gzip", 1000) is None or body[:2] == b"\x1f\x8b"

@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fingerprint.errors import NotUnderstood
 from proxy.endpoints import ENDPOINTS
 from proxy.headers import RawHeaders
-from proxy.plans import Plan, Planner
+from proxy.plans import Plan, Planner, _json_object
 from proxy.settings import Settings
 from proxy.versions import Version
 
@@ -194,3 +195,53 @@ def test_time_sensitive_turns_are_admitted_for_a_short_time_where_allowed(
     if not bypassed:
         assert made.ttl_s == 5
         assert not made.semantic
+
+
+@pytest.mark.parametrize(
+    ("raw", "why"),
+    [
+        (b'{"model": "m", "temperature": NaN}', "a number that JSON does not have"),
+        (b'{"model": "m", "temperature": -Infinity}', "a number that JSON does not have"),
+        (b'{"model": "m", "temperature": 1e999}', "out of range"),
+        (b'{"model": "m", "user": "\\ud800"}', "out of range"),
+        (b'\xef\xbb\xbf{"model": "m"}', "byte order mark"),
+        (b'{"model": "\xff"}', "not UTF-8"),
+        (b'{"model": "m"', "not JSON"),
+        (b"[]", "not an object"),
+        (b'{"model": "m", "model": "n"}', "a key stands twice"),
+    ],
+)
+def test_the_reason_says_what_is_wrong_with_a_body(raw: bytes, why: str) -> None:
+    made = Planner(Settings()).plan(ENDPOINTS["/v1/chat/completions"], [], b"", raw, None)
+    assert made.bypass is not None
+    assert why in made.bypass
+    assert not made.understood
+
+
+KEYS = st.sampled_from(["a", 'q"', "b\\", ":", '\\":', "ü", ""])
+TREES = st.recursive(
+    st.none() | st.integers() | st.text(alphabet='a":\\ ,{}\n', max_size=12),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@given(tree=st.dictionaries(KEYS, TREES, max_size=4), indent=st.sampled_from([None, 1]), space=st.text(" \t\r\n"))
+def test_whatever_the_texts_hold_a_body_with_single_keys_is_read(
+    tree: dict[str, Any], indent: int | None, space: str
+) -> None:
+    raw = json.dumps(tree, indent=indent, separators=(",", f"{space}:{space}")).encode()
+    assert _json_object(raw) == tree
+
+
+@given(tree=st.dictionaries(KEYS, TREES, max_size=4), key=KEYS, first=TREES, second=TREES, data=st.data())
+def test_a_key_that_stands_twice_is_always_seen(
+    tree: dict[str, Any], key: str, first: Any, second: Any, data: st.DataObject
+) -> None:
+    name = json.dumps(key)
+    space = data.draw(st.text(" \t\r\n", max_size=2))
+    escaped = '"' + "".join(f"\\u{ord(c):04x}" for c in key) + '"'
+    inner = f"{{{name}{space}:{json.dumps(first)},{data.draw(st.sampled_from([name, escaped]))}:{json.dumps(second)}}}"
+    raw = json.dumps({**tree, "x": ["HERE"]}).replace('"HERE"', inner).encode()
+    with pytest.raises(NotUnderstood, match="twice"):
+        _json_object(raw)
