@@ -20,7 +20,9 @@ Language: TypeAlias = str
 """An ISO 639-1 code; of a script without a table that script's name; "latin" for an unknown one in Latin letters."""
 
 _WORD: Final = re.compile(r"[^\W\d_]+(?:'[^\W\d_]+)*")
+_CONTRACTION: Final = re.compile(r"(?:'(?:s|re|ve|ll|m|d)|n't)$")
 _KANA: Final = re.compile(r"[\u3041-\u3096\u30a1-\u30fa]")
+_CHINESE: Final = re.compile(r"什么|[的吗么怎们这哪谁您呢]")  # unknown to Japanese; around a Japanese word asked about
 _HAN: Final = re.compile(r"[\u4e00-\u9fff]")
 _ACCENTED: Final = re.compile(r"(?<!\w)[a-z]*[\u00df-\u00f6\u00f8-\u024f\u1e00-\u1eff]")
 _OWN: Final = 4  # what a word of one language only weighs
@@ -36,6 +38,8 @@ def language_of(text: str) -> Language | None:
         return latin_language_of(text)
     script = script_of(text)
     if script in ("han", "kana"):
+        if _CHINESE.search(text):
+            return "zh"
         kana, han = len(_KANA.findall(text)), len(_HAN.findall(text))
         return "kana" if kana > 1 and kana * _JAPANESE >= han else ("zh" if han else "kana")
     if script == "latin":
@@ -49,6 +53,8 @@ def latin_language_of(text: str) -> Language | None:
     for word in _WORD.findall(text):
         for language, weight in _WEIGHTS.get(word, ()):
             scores[language] += weight
+        if "'" in word and word not in _WEIGHTS and _CONTRACTION.search(word):
+            scores["en"] += _ENGLISH
     accented = not text.isascii() and _ACCENTED.search(text) is not None
     if accented or "¿" in text or "¡" in text:
         for language, marks in _MARKS:
