@@ -28,7 +28,6 @@ _ACCENTED: Final = re.compile(r"(?<!\w)[a-z]*[\u00df-\u00f6\u00f8-\u024f\u1e00-\
 _OWN: Final = 4  # what a word of one language only weighs
 _SHARED: Final = 3  # a word of several
 _ENGLISH: Final = 2  # a word that English texts hold as well
-_LEAST: Final = 3  # what a language other than English has to score: more than one word that English texts hold as well
 _JAPANESE: Final = 6  # at least one kana to so many Han letters; の alone is seen in Chinese names too
 
 
@@ -50,20 +49,24 @@ def language_of(text: str) -> Language | None:
 def latin_language_of(text: str) -> Language | None:
     """Return the language of the words in Latin letters in a lower-case ``text``; ``None`` where nothing tells."""
     scores: Counter[Language] = Counter()
+    foreign: set[Language] = set()  # with a word or letter that English texts do not hold
     for word in _WORD.findall(text):
         for language, weight in _WEIGHTS.get(word, ()):
             scores[language] += weight
+            if weight > _ENGLISH:
+                foreign.add(language)
         if "'" in word and word not in _WEIGHTS and _CONTRACTION.search(word):
             scores["en"] += _ENGLISH
     accented = not text.isascii() and _ACCENTED.search(text) is not None
     if accented or "¿" in text or "¡" in text:
         for language, marks in _MARKS:
             if any(mark in text for mark in marks):
-                scores[language] += _LEAST
+                scores[language] += _OWN
+                foreign.add(language)
     english = scores.pop("en", 0)
-    if scores:
-        language, score = max(scores.items(), key=lambda item: item[1])  # of equal ones the first seen
-        if score > english and score >= _LEAST:
+    if foreign:
+        language = max(foreign, key=lambda name: (scores[name], name))
+        if scores[language] > english:
             return language
     if english:
         return "en"

@@ -458,6 +458,201 @@ def test_what_depends_on_who_asks_is_personal(text: str) -> None:
     assert read(text).personal
 
 
+ASKERS_OWN = [
+    "What medication am I on?",
+    "How is my application going?",
+    "Am I overdue?",
+    "Summarise my last email",
+    "What grade did I get?",
+    "Can you see my location?",
+    "What is the name of my dog?",
+    "Is my order #123 shipped?",
+    "what are my symptoms?",
+    "What did I eat yesterday?",
+    "list the appointments I have",
+    "remind me what I told you about my sister",
+    "What's my blood type?",
+    "Which doctor am I seeing on Tuesday?",
+    "How did my exam go?",
+    "What's in my fridge?",
+    "Do I have diabetes?",
+    "Did I pass the test?",
+    "What did my boss say?",
+    "What do you know about me?",
+    "Where did I park?",
+    "Any messages for me?",
+    "Who emailed me?",
+    "Why was my card declined?",
+    "tell me my name",
+    "What time is my flight?",
+    "What do I usually order?",
+    "Has my visa been approved?",
+    "我在吃什么药？",
+    "我的申请怎么样了？",
+    "我逾期了吗？",
+    "总结一下我最后一封邮件",
+    "我考了多少分？",
+    "你能看到我的位置吗？",
+    "我的狗叫什么名字？",
+    "我昨天吃了什么？",
+    "列出我的预约",
+    "我有哪些症状？",
+    "Wie heiße ich?",
+    "Wann ist mein nächster Termin?",
+    "Was habe ich bestellt?",
+    "Was ist mein Kontostand?",
+    "Bin ich überfällig?",
+    "Fass meine letzte E-Mail zusammen",
+    "¿Cuál es mi saldo?",
+    "¿Cómo me llamo?",
+    "¿Qué pedí ayer?",
+    "Quel est mon solde ?",
+    "Où est mon colis ?",
+    "Comment je m'appelle ?",
+    "私の名前は何ですか？",
+    "Какой у меня баланс?",
+    "Qual è il mio saldo?",
+    "내 잔액은 얼마야?",
+    "ما هو رصيدي؟",
+]
+
+
+@pytest.mark.parametrize("text", ASKERS_OWN)
+def test_the_state_the_things_and_the_past_of_the_asker_are_personal(text: str) -> None:
+    signals = read(text)
+    assert signals.personal
+    assert signals.about_asker
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Can I freeze cooked rice?",
+        "How long does my passport need to be valid?",
+        "Am I allowed to work on a student visa?",
+        "Is my dog allowed on the train?",
+        "What are my rights if the train is late?",
+        "Is my data encrypted?",
+        "Where are my browser's cookies stored?",
+        "Where can I see my orders?",
+        "What did I do wrong?",
+        "tell me the best options I have for lunch",
+        "How many bones does an adult human have?",
+        "Remind me how recursion works",
+        "我的护照过期了还能用吗",
+        "我的权利有哪些",
+        "我能退货吗",
+        "Wie setze ich mein Passwort zurück?",
+        "Kann ich Reis einfrieren?",
+        "Meine Katze niest, was hilft?",
+        "¿Cómo cambio mi contraseña?",
+        "¿Puedo congelar arroz?",
+        "Comment changer mon mot de passe ?",
+        "Puis-je congeler du riz ?",
+        "Où se trouve la forêt de Brocéliande ?",
+        "ما هي عاصمة المغرب؟",
+        "富士山の高さは？",
+        "Какая столица Франции?",
+    ],
+)
+def test_what_is_the_same_for_everybody_is_not_personal(text: str) -> None:
+    assert not read(text).personal
+
+
+def test_a_question_that_may_be_about_the_asker_is_told_from_one_that_is_not() -> None:
+    assert read("Is my deposit protected?").about_asker
+    assert not read("How do I reset my password?").about_asker
+    assert not read("How many bones does an adult human have?").about_asker
+    assert read("我的权利有哪些").about_asker
+    assert not read("我能退货吗").about_asker
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "weather today",
+        "Los Angeles weather",
+        "Door is closed.",
+        "How do I say hello?",
+        "What does Schadenfreude mean?",
+        "jq '.[] | .name'",
+        "42",
+        "🇳🇱",
+        "Which language is spoken in 🇳🇱?",
+        "日语中的もないし什么意思",
+        "北京有多少人",
+        "帮我 check 一下 weather today",
+    ],
+)
+def test_english_chinese_and_what_shows_no_language_are_known(text: str) -> None:
+    assert read(text).language_known
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Wo liegt der Schwarzwald?",
+        "¿Cuál es la capital de Perú?",
+        "Où se trouve la forêt de Brocéliande ?",
+        "Qual è la capitale del Perù?",
+        "Hoeveel inwoners heeft Utrecht?",
+        "富士山の高さは？",
+        "한국의 수도는 어디입니까?",
+        "Какая столица Франции?",
+        "ما هي عاصمة المغرب؟",
+        "Ποια είναι η πρωτεύουσα της Ελλάδας;",
+    ],
+)
+def test_a_language_whose_negations_and_numbers_are_not_known_is_said_to_be_unknown(text: str) -> None:
+    assert not read(text).language_known
+
+
+def test_a_message_without_words_of_its_own_is_in_the_language_of_the_talk() -> None:
+    assert not read("Berlin", before="Das Paket kommt morgen an.", question="Wann kommt das Paket?").language_known
+    assert read("Berlin", before=STATED).language_known
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Nein, das stimmt nicht.",
+        "Das ist falsch.",
+        "Nein, ich meinte Montag.",
+        "Vergiss es.",
+        "Doch nicht, nimm Blau.",
+        "No, eso no es correcto.",
+        "Quería decir el lunes.",
+        "¡No!",
+        "Non, ce n'est pas ça.",
+        "Je voulais dire lundi.",
+        "Laisse tomber",
+    ],
+)
+def test_corrections_in_german_spanish_and_french_are_seen(text: str) -> None:
+    answers = {"de": "Das Paket kommt morgen.", "es": "El paquete llega mañana.", "fr": "Le colis arrive demain."}
+    assert any(read(text, before=answer).correction for answer in answers.values())
+
+
+@pytest.mark.parametrize(
+    "text", ["Und in Berlin?", "Danke, und der zweite?", "Nein, danke", "¿Y en Madrid?", "Et à Lyon ?"]
+)
+def test_what_continues_in_another_language_is_no_correction(text: str) -> None:
+    assert not read(text, before="Das Paket kommt morgen.").correction
+
+
+@pytest.mark.skipif(not DATA.is_dir(), reason="the shared data is not here")
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_ordinary_turns_are_taken_for_no_other_language_and_few_for_ones_about_the_asker(language: str) -> None:
+    read_ones = [
+        signals_of(turn_from_messages(family["base"]["messages"]))
+        for file in sorted(DATA.glob("*.jsonl"))
+        for family in map(json.loads, file.read_text("utf-8").splitlines())
+        if family["lang"] == language
+    ]
+    assert all(signals.language_known for signals in read_ones)
+    assert sum(signals.about_asker for signals in read_ones) <= 0.04 * len(read_ones)
+
+
 @pytest.mark.parametrize(
     "text",
     [
