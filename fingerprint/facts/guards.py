@@ -7,6 +7,7 @@ from fingerprint.facts.context import context_relations
 from fingerprint.facts.relation import Relation
 from fingerprint.facts.rules import comparison_of, message_relations
 from fingerprint.facts.sides import side_of
+from fingerprint.facts.standing import standing_relation
 from fingerprint.facts.wording import wording_relations
 
 __all__ = ["objections", "relations"]
@@ -23,6 +24,7 @@ def relations(query: Turn, candidate: Turn, *, same_place: bool) -> tuple[Relati
         found.append(Relation("attachments", "conflict", "The messages carry other attachments."))
     if not same_place:
         found.extend(context_relations(a, b, one, two))
+        found.append(standing_relation(a, b))
     return tuple(found)
 
 

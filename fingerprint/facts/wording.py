@@ -52,6 +52,7 @@ _OPPOSITES: Final = frozenset(
 )  # fmt: skip
 _JOINING: Final = frozenset(["and", "or", "vs", "versus", "&", "nor", "和", "与", "或", "跟", "及", "还是", "、"])
 _ARTICLES: Final = frozenset(["a", "an", "the", "my", "our", "your", "his", "her", "its", "their", "this", "that"])
+_SHELL: Final = re.compile(r"(?<!\S)\$[?!#@*$\d](?!\S)")
 _MOST_WORDS: Final = 400
 
 Key = tuple[str, int]  # a stem, and which of its occurrences
@@ -133,6 +134,8 @@ def _signs_of(text: str) -> Iterable[str]:
         if not kept or not _SIGN.search(kept) or _PLAIN_RUN.fullmatch(kept) or _URL.search(kept):
             continue
         yield kept
+    yield from _SHELL.findall(text)
+    yield from (c for c in text if not c.isascii() and unicodedata.decomposition(c)[:5] in {"<supe", "<sub>", "<frac"})
 
 
 def wording_relations(mine: str, theirs: str) -> tuple[Relation, ...]:
@@ -253,7 +256,7 @@ def _order(one: Facts, two: Facts) -> Relation:
         return fine
     if _clauses_exchanged(one, two) or _list_reordered(one, two, left, right):
         return fine
-    if len(left) >= 3 and _one_moved(left, right, one, two, words.verbs):
+    if _one_moved(left, right, one, two, words.verbs):
         return fine
     at = next(n for n, (x, y) in enumerate(zip(left, right, strict=True)) if x != y)
     return Relation("order", "conflict", f"The same words stand in another order ({left[at][0]}, {right[at][0]}).")
@@ -333,10 +336,11 @@ def _one_moved(left: Sequence[Key], right: Sequence[Key], one: Facts, two: Facts
     phrase that kept its preposition ("on Sunday").
     """
     known = frozenset(verbs)
-    stop = lexicon(one.language).stop
-    keywords = [not any(t.low in stop for t in _all_tokens(facts)) for facts in (one, two)]
+    keywords = [not any(t.low in _TABLE["sentence"] for t in _all_tokens(facts)) for facts in (one, two)]
     if any(keywords) and not all(keywords):
         return True
+    if len(left) < 3:
+        return False
     for start in range(len(left)):
         for end in range(start + 1, min(len(left), start + 6) + 1):
             block = left[start:end]

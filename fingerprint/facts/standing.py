@@ -1,0 +1,99 @@
+"""What a user has laid down for a conversation: how to answer, and what holds for the user.
+
+"Answer in miles from now on", "I have a nut allergy", "Pretend you are a pirate": said once, it stands for every later
+turn. A conversation in which it was said and one in which it was not cannot share an answer, however equal their last
+messages: an instruction always counts, the user's circumstances where the question may turn on them.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from dataclasses import dataclass
+from functools import cache, lru_cache
+from importlib import resources
+from typing import Any
+
+from fingerprint.conversation import Turn
+from fingerprint.facts.extract import facts_of, is_slip
+from fingerprint.facts.relation import Relation
+
+__all__ = ["standing_relation"]
+
+_MESSAGES = 40  # how far back a conversation is read
+_SENTENCES = 60  # of one message
+_LONG = 400  # characters; a longer sentence is a given text, not something laid down
+_COVERED = 0.6  # share of an instruction's content words that the other conversation must hold
+_TOUCHED = 0.34  # the same of a statement about the user, which may be worded freely
+_SENTENCE = re.compile(r"[^.!?。！？\n;；]+[.!?。！？;；]*")
+
+
+@dataclass(frozen=True, slots=True)
+class _Table:
+    instruction: re.Pattern[str]
+    state: re.Pattern[str]
+    personal: re.Pattern[str]
+
+
+@cache
+def _tables() -> tuple[_Table, ...]:
+    raw: dict[str, Any] = tomllib.loads(
+        resources.files("fingerprint.facts").joinpath("standing.toml").read_text(encoding="utf-8")
+    )
+    return tuple(
+        _Table(**{kind: re.compile("|".join(f"(?:{p})" for p in patterns)) for kind, patterns in table.items()})
+        for table in raw.values()
+    )
+
+
+@lru_cache(maxsize=1024)
+def _laid_down(text: str) -> tuple[tuple[str, bool], ...]:
+    """The sentences of a user's message that stand from then on, and whether each is an instruction."""
+    found = []
+    for sentence in _SENTENCE.findall(text[:8_000].lower().replace("’", "'"))[:_SENTENCES]:
+        said = sentence.strip()
+        if not said or said[-1] in "?？" or len(said) > _LONG:
+            continue
+        for table in _tables():
+            if table.instruction.search(said):
+                found.append((said, True))
+                break
+            if table.state.search(said):
+                found.append((said, False))
+                break
+    return tuple(found)
+
+
+def standing_relation(a: Turn, b: Turn) -> Relation:
+    """Whether something stands in one conversation that was not said in the other; symmetric."""
+    turns_on_user = any(table.personal.search(turn.message.text.lower()) for table in _tables() for turn in (a, b))
+    for mine, theirs in ((a, b), (b, a)):
+        words: frozenset[str] | None = None
+        longer = _asked(mine) > _asked(theirs)
+        for message in mine.history[-_MESSAGES:]:
+            if message.role != "user":
+                continue
+            for said, instruction in _laid_down(message.text):
+                # Both have said something in as many messages: free wording, which the other guards compare.
+                if not instruction and not (turns_on_user and longer):
+                    continue
+                if words is None:
+                    words = _everything_said(theirs)
+                content = facts_of(said).content
+                held = sum(1 for word in content if word in words or any(is_slip(word, w, names=False) for w in words))
+                if not content:  # "let x = 4": nothing but signs
+                    held = int(not instruction or any(said in m.text.lower() for m in theirs.history))
+                    content = frozenset([said])
+                if held < (_COVERED if instruction else _TOUCHED) * len(content):
+                    kind = "an instruction" if instruction else "something about the user"
+                    return Relation("standing", "conflict", f"Only one conversation holds {kind}: {said[:80]!r}.")
+    return Relation("standing", "compatible", "Nothing stands in one conversation alone.")
+
+
+def _asked(turn: Turn) -> int:
+    return sum(1 for message in turn.history if message.role == "user")
+
+
+def _everything_said(turn: Turn) -> frozenset[str]:
+    messages = [m for m in turn.history[-_MESSAGES:] if m.role != "assistant"]
+    return frozenset().union(*(facts_of(m.text).content for m in (*messages, turn.message)))

@@ -1,0 +1,62 @@
+"""What was laid down earlier in a conversation stands for its later turns."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fingerprint.conversation import Message, Turn
+from fingerprint.facts import objections
+from fingerprint.facts.standing import standing_relation
+
+
+def _turn(*texts: str) -> Turn:
+    roles = ("user", "assistant")
+    messages = tuple(Message(roles[n % 2], text) for n, text in enumerate(texts))
+    return Turn((), messages[:-1], messages[-1])
+
+
+@pytest.mark.parametrize(
+    "laid_down",
+    ["Always answer in kilometres.", "Pretend you are a medieval knight.", "From now on, reply in Italian.",
+     "Let x = 4", "从现在起请用英文回答。"],
+)  # fmt: skip
+def test_an_instruction_given_in_one_conversation_alone_forbids_sharing(laid_down: str) -> None:
+    bare = _turn("How far is Venus?")
+    instructed = _turn(laid_down, "Sure.", "How far is Venus?")
+    assert "standing" in objections(bare, instructed, same_place=False)
+    assert "standing" in objections(instructed, bare, same_place=False)
+
+
+@pytest.mark.parametrize(
+    ("said", "question"),
+    [
+        ("I have a severe fish allergy.", "Can I eat Worcester sauce?"),
+        ("I'm on a Chromebook.", "How do I take a screenshot on my laptop?"),
+        ("Our budget is 400.", "Which camera is best?"),
+        ("我对花生过敏。", "我可以吃这种饼干吗？"),
+    ],
+)
+def test_the_users_circumstances_forbid_sharing_where_the_question_may_turn_on_them(said: str, question: str) -> None:
+    assert "standing" in objections(_turn(question), _turn(said, "Noted.", question), same_place=False)
+
+
+def test_small_talk_and_other_questions_before_lay_nothing_down() -> None:
+    bare = _turn("How do I clean a cast iron pan?")
+    for before in ("Good morning! How are things?", "Which oil has the highest smoke point?", "Thanks, that helped."):
+        turn = _turn(before, "Fine.", "How do I clean a cast iron pan?")
+        assert "standing" not in objections(bare, turn, same_place=False)
+
+
+def test_what_stands_in_both_conversations_forbids_nothing() -> None:
+    one = _turn("Please always answer in French.", "D'accord.", "How far is Venus?")
+    two = _turn("Answer in French, always.", "Oui.", "How far away is Venus?")
+    assert standing_relation(one, two).kind == "compatible"
+
+
+@given(st.lists(st.text(max_size=80), min_size=1, max_size=6), st.lists(st.text(max_size=80), min_size=1, max_size=6))
+def test_the_guard_is_symmetric_and_never_objects_to_the_same_conversation(a: list[str], b: list[str]) -> None:
+    one, two = _turn(*a), _turn(*b)
+    assert standing_relation(one, two).kind == standing_relation(two, one).kind
+    assert standing_relation(one, one).kind == "compatible"
