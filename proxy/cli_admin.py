@@ -107,7 +107,7 @@ class Local:
         from proxy.admin import AdminError
         from store.cache import Cache
         from store.confidence import load, thresholds
-        from store.errors import StoreError
+        from store.errors import StoreError, StoreInUse
 
         async def run() -> T:
             policy = policy_of(self._settings.decision, thresholds())
@@ -121,6 +121,8 @@ class Local:
         configure(LoggingSettings(level="error", format="text", access=False))
         try:
             return asyncio.run(run())
+        except StoreInUse as error:
+            raise CommandError(f"{error}; or name the proxy that uses it with --url http://HOST:PORT") from None
         except (StoreError, AdminError) as error:
             raise CommandError(str(error)) from None
 
