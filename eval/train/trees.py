@@ -63,7 +63,7 @@ def chosen() -> list[Pair]:
 def generated(pairs: Sequence[Pair]) -> list[Pair]:
     """Hard negatives and hard positives, about as many as there are pairs."""
     maker = Augmenter(pairs, seed=SEED)
-    rng = np.random.default_rng(SEED)
+    rng, other = np.random.default_rng(SEED), np.random.default_rng(SEED + 1)
     out: list[Pair] = []
     for pair in pairs:
         if pair.domain in STATEMENTS:
@@ -75,7 +75,17 @@ def generated(pairs: Sequence[Pair]) -> list[Pair]:
             out.append(made)
         if rng.random() < 0.25 and (made := earlier(pair, rng)) is not None:
             out.append(made)
+        if other.random() < 0.05:
+            out.append(itself(pair))
     return out
+
+
+def itself(pair: Pair) -> Pair:
+    """A turn against itself: what a conversation looks like that reached the same node in other words."""
+    return replace(
+        pair, id=f"{pair.id}~itself", b=pair.a, equivalent=True, subtype="generated_itself",
+        category="paraphrase", label_origin="generated",
+    )  # fmt: skip
 
 
 def earlier(pair: Pair, rng: np.random.Generator) -> Pair | None:
