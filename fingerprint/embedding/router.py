@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-import msgspec
-
 from fingerprint.embedding.base import Embedder, Embedding
 from fingerprint.embedding.bert import BertEmbedder, Pieces, UnigramPieces, WordPieces
 from fingerprint.embedding.prepare import (
@@ -20,7 +18,7 @@ from fingerprint.embedding.prepare import (
     Source,
     ensure,
 )
-from fingerprint.embedding.unigram import Unigram
+from fingerprint.embedding.unigram import load_unigram
 
 __all__ = ["Router", "load_embedder", "load_router"]
 
@@ -94,5 +92,4 @@ def load_embedder(source: Source, folders: Sequence[Path] | None = None) -> Bert
 def _pieces(file: Path, manifest: Manifest) -> Pieces:
     if manifest.tokenizer == "wordpiece":
         return WordPieces(file)
-    pieces, scores = msgspec.msgpack.decode(file.read_bytes(), type=tuple[list[str], list[float]])
-    return UnigramPieces(Unigram(pieces, scores, manifest.unknown, frozenset(manifest.special)))
+    return UnigramPieces(load_unigram(file, manifest.unknown, frozenset(manifest.special)))

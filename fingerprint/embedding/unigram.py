@@ -10,9 +10,13 @@ import re
 import unicodedata
 from array import array
 from collections.abc import Sequence
+from functools import lru_cache
+from pathlib import Path
 from typing import Final
 
-__all__ = ["Unigram"]
+import msgspec
+
+__all__ = ["Unigram", "load_unigram"]
 
 _MARK: Final = "▁"
 _SPACE: Final = re.compile(r"\s+")
@@ -29,6 +33,7 @@ class Unigram:
         self._longest = max(map(len, self._ids))
         self._unknown_score = min(self._scores) - _UNKNOWN_PENALTY
         self.unknown = unknown
+        self.pieces: tuple[str, ...] = tuple(pieces)
 
     def encode(self, text: str) -> list[int]:
         """Return the ids of ``text`` after NFKC and joining white space; no special tokens. Any ``str`` is accepted."""
@@ -71,3 +76,10 @@ class Unigram:
             position = came[position]
         ids.reverse()
         return ids
+
+
+@lru_cache(maxsize=2)
+def load_unigram(file: Path, unknown: int, special: frozenset[int]) -> Unigram:
+    """Read an exported vocabulary, once for all who use it: 250,000 pieces take 60 MB."""
+    pieces, scores = msgspec.msgpack.decode(file.read_bytes(), type=tuple[tuple[str, ...], list[float]])
+    return Unigram(pieces, scores, unknown, special)

@@ -23,7 +23,6 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, Final, Literal
 
-import msgspec
 import numpy as np
 import onnxruntime as ort
 from numpy.typing import NDArray
@@ -32,7 +31,7 @@ from tokenizers import Tokenizer
 from fingerprint.conversation import Turn
 from fingerprint.embedding.packed_e5 import unpack_rows
 from fingerprint.embedding.prepare import MINILM, MULTILINGUAL_E5, TOKENIZER, WORDS, Source, ensure
-from fingerprint.embedding.unigram import Unigram
+from fingerprint.embedding.unigram import Unigram, load_unigram
 from fingerprint.text import script_of
 from store.confidence.pair_text import SCHEMA_VERSION, Encoded, PairReader
 
@@ -199,10 +198,8 @@ def _load(route: Route, artefact: Path, folders: Sequence[Path] | None) -> _Load
     if manifest.tokenizer == "wordpiece":
         tokenise = wordpiece_tokens(export / TOKENIZER)
     else:
-        pieces, scores = msgspec.msgpack.decode(
-            (export / TOKENIZER).read_bytes(), type=tuple[tuple[str, ...], list[float]]
-        )
-        tokenise = unigram_tokens(Unigram(pieces, scores, manifest.unknown, frozenset(manifest.special)), pieces)
+        unigram = load_unigram(export / TOKENIZER, manifest.unknown, frozenset(manifest.special))
+        tokenise = unigram_tokens(unigram, unigram.pieces)
 
     def words(ids: NDArray[np.int64]) -> NDArray[np.float32]:
         rows = table[ids]
