@@ -26,6 +26,8 @@ import pytest
 from proxy.cli import main
 from proxy.cli_output import CommandError
 from proxy.cli_serve import bind, is_loopback, url_of
+from store.database import Database
+from store.settings import StoreSettings
 
 QUESTION = {"model": "m", "temperature": 0, "messages": [{"role": "user", "content": "What is a lighthouse for?"}]}
 
@@ -409,3 +411,19 @@ def test_an_interrupt_lets_a_stream_end_and_stores_its_answer(home: Path, backen
 def test_a_url_without_a_proxy_is_said_to_have_none(home: Path) -> None:
     url = f"http://127.0.0.1:{free_port()}"
     assert one_line(antiphon(home, "entries", "--url", url), 1) == f"no Antiphon answers at {url}"
+
+
+def test_a_store_that_a_proxy_elsewhere_uses_is_asked_for_by_its_url(home: Path, tmp_path: Path) -> None:
+    database = Database.open(StoreSettings(url=f"sqlite:///{tmp_path}/used.db"))
+    try:
+        said = one_line(antiphon(home, "entries", "--store", str(tmp_path / "used.db")), 1)
+    finally:
+        database.close()
+    assert "used by another proxy" in said
+    assert "--url" in said
+    assert (tmp_path / "used.db.lock").stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("arguments", [("entries", "--after", "zzz"), ("purge", "--where", "state=bogus", "--dry-run")])
+def test_what_no_entry_can_be_is_refused_by_the_store_itself_too(home: Path, arguments: tuple[str, ...]) -> None:
+    assert one_line(antiphon(home, *arguments, "--store", str(home / "new.db")), 1)
