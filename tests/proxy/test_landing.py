@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import socket
+import threading
 import time
 import zlib
 from collections.abc import Callable, Iterator
@@ -15,7 +16,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.codings import decoded
-from tests.proxy.support import Got, Plain, Proxy, Request, completion, reply, running_proxy
+from tests.proxy.support import (
+    CHAT,
+    DONE,
+    STREAM_HEAD,
+    Got,
+    Plain,
+    Proxy,
+    Request,
+    chunked,
+    completion,
+    event,
+    reply,
+    running_proxy,
+)  # fmt: skip
 
 PATHS = ("/v1/chat/completions", "/v1/completions", "/v1/messages", "/v1/responses")
 
@@ -201,3 +215,31 @@ def test_a_body_is_decoded_whole_or_not_at_all(body: bytes, cut: int, most: int)
 @given(st.binary(max_size=100))
 def test_what_is_not_compressed_is_not_decoded_wrongly(body: bytes) -> None:
     assert decoded(body, b"gzip", 1000) is None or body[:2] == b"\x1f\x8b"
+
+
+def test_a_stream_that_has_said_done_cannot_be_joined_though_its_connection_is_still_open() -> None:
+    ended = threading.Event()
+    calls = 0
+
+    def behave(connection: socket.socket, request: Request) -> None:
+        nonlocal calls
+        calls += 1
+        events = event(role="assistant", content=""), event("One."), event(finish="stop"), DONE
+        connection.sendall(STREAM_HEAD + chunked(*events))
+        assert ended.wait(10)
+        connection.sendall(b"0\r\n\r\n")
+
+    backend = Plain(behave)
+    ask = json.dumps({"model": "m", "stream": True, "messages": [{"role": "user", "content": "What is a quay?"}]})
+    with running_proxy(backend.url) as proxy, socket.create_connection(("127.0.0.1", proxy.port)) as first:
+        first.sendall(f"POST {CHAT} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(ask)}\r\n\r\n{ask}".encode())
+        got = b""
+        while b"[DONE]" not in got:
+            got += first.recv(4096)
+        flights = proxy.app.turns._flights
+        (turn,) = flights._by_turn
+        assert flights.find(turn) is None
+        threading.Timer(0.05, ended.set).start()
+        again = proxy.send("POST", CHAT, ask.encode())
+    backend.close()
+    assert (again.reuse, again.text, calls) == ("answer", "One.", 1)
