@@ -17,6 +17,8 @@ from functools import lru_cache
 from importlib import resources
 from typing import Final
 
+from rapidfuzz.distance import DamerauLevenshtein
+
 from fingerprint.facts.extract import MAX_CHARACTERS, Facts, Token, facts_of, is_noun
 from fingerprint.facts.relation import Relation
 from fingerprint.facts.tables import lexicon
@@ -51,6 +53,8 @@ _OPPOSITES: Final = frozenset(
     )
 )  # fmt: skip
 _JOINING: Final = frozenset(["and", "or", "vs", "versus", "&", "nor", "和", "与", "或", "跟", "及", "还是", "、"])
+_PHRASE: Final = frozenset(["is", "are", "of", "in", "for", "on", "at", "from", "的", "是", "里", "上", "中"])
+_DETERMINERS: Final = frozenset(["a", "an", "the"])
 _ARTICLES: Final = frozenset(["a", "an", "the", "my", "our", "your", "his", "her", "its", "their", "this", "that"])
 _SHELL: Final = re.compile(r"(?<!\S)\$[?!#@*$\d](?!\S)")
 _MOST_WORDS: Final = 400
@@ -166,7 +170,7 @@ def _case(a: _Written, b: _Written, near: bool) -> Relation:
         plain = lexicon("en").stop
         left_only = sorted(w for w in a.forms.keys() - b.forms.keys() if w not in plain and len(w) > 1)
         right_only = sorted(w for w in b.forms.keys() - a.forms.keys() if w not in plain and len(w) > 1)
-        if len(left_only) == len(right_only) == 1:
+        if len(left_only) == len(right_only) == 1 and DamerauLevenshtein.distance(left_only[0], right_only[0]) <= 2:
             return Relation("case", "conflict", f"Letters count, and {left_only[0]} is not {right_only[0]}.")
     return fine
 
@@ -254,7 +258,7 @@ def _order(one: Facts, two: Facts) -> Relation:
         if not apart and ("by" in one.stems) != ("by" in two.stems) and len(shared) >= 3:
             return Relation("order", "conflict", "The same words, but only one message says by whom.")
         return fine
-    if _clauses_exchanged(one, two) or _list_reordered(one, two, left, right):
+    if _clauses_exchanged(one, two) or _list_reordered(one, two, left, right) or _compounded(one, two, left, right):
         return fine
     if _one_moved(left, right, one, two, words.verbs):
         return fine
@@ -313,20 +317,39 @@ def _only(stems: list[str], kept: Counter[str]) -> list[str]:
 
 def _list_reordered(one: Facts, two: Facts, left: Sequence[Key], right: Sequence[Key]) -> bool:
     """Whether only neighbours joined by "and" or "or" have changed places."""
+    pair = _neighbours_exchanged(left, right)
+    if pair is None:
+        return False
+    return all(
+        set(between) & _JOINING and set(between) <= _JOINING | _DETERMINERS for between in _between(one, two, pair)
+    )
+
+
+def _compounded(one: Facts, two: Facts, left: Sequence[Key], right: Sequence[Key]) -> bool:
+    """Whether two neighbours are a compound here ("git branch") and a phrase there ("a branch in git")."""
+    pair = _neighbours_exchanged(left, right)
+    if pair is None or any(key[0][0].isdigit() for key in pair):
+        return False
+    short, long = sorted(_between(one, two, pair), key=len)
+    return not short and len(long) > 0 and set(long) <= _PHRASE | _DETERMINERS
+
+
+def _neighbours_exchanged(left: Sequence[Key], right: Sequence[Key]) -> tuple[Key, Key] | None:
     places = [n for n, (x, y) in enumerate(zip(left, right, strict=True)) if x != y]
     if len(places) != 2 or places[1] != places[0] + 1 or left[places[0]] != right[places[1]]:
-        return False
-    return all(_joined(facts, left[places[0]], left[places[1]]) for facts in (one, two))
+        return None
+    return left[places[0]], left[places[1]]
 
 
-def _joined(facts: Facts, first: Key, second: Key) -> bool:
-    numbered = {key: id(token) for key, token in _numbered(facts)}
-    tokens = _all_tokens(facts)
-    where = [n for n, token in enumerate(tokens) if id(token) in {numbered.get(first), numbered.get(second)}]
-    if len(where) != 2:
-        return False
-    between = [token.low for token in tokens[where[0] + 1 : where[1]]]
-    return bool(set(between) & _JOINING) and set(between) <= _JOINING | {"a", "an", "the"}
+def _between(one: Facts, two: Facts, pair: tuple[Key, Key]) -> list[list[str]]:
+    """The words between two content words, in each message."""
+    found = []
+    for facts in (one, two):
+        numbered = {key: id(token) for key, token in _numbered(facts)}
+        tokens = _all_tokens(facts)
+        where = [n for n, token in enumerate(tokens) if id(token) in {numbered[pair[0]], numbered[pair[1]]}]
+        found.append([token.low for token in tokens[where[0] + 1 : where[-1]]])
+    return found
 
 
 def _one_moved(left: Sequence[Key], right: Sequence[Key], one: Facts, two: Facts, verbs: Iterable[str]) -> bool:
