@@ -35,7 +35,7 @@ from store.confidence import load, thresholds
 from store.settings import StoreSettings
 from store.types import Answer, Decision, Policy, Query, ReuseConfidence
 
-__all__ = ["Outcome", "figures", "measure", "run"]
+__all__ = ["Outcome", "figures", "measure", "run", "table"]
 
 BATCH = 200
 WRONG_SHARES = (0.01, 0.03, 0.05)
@@ -219,6 +219,7 @@ def run(files: Sequence[Path], *, shared: bool = False, json_out: Path | None = 
     from fingerprint.embedding.router import load_router
 
     console = Console()
+    console.width = max(console.width, 130)  # a narrow table cannot be read
     embedder, confidence, policy = load_router(), load(), thresholds()
     results: dict[str, Any] = {}
     everything: list[Outcome] = []
@@ -231,11 +232,11 @@ def run(files: Sequence[Path], *, shared: bool = False, json_out: Path | None = 
         )
         results[file.stem] = figures(outcomes)
         everything += outcomes
-        console.print(_table(file.stem, outcomes, results[file.stem]))
+        console.print(table(file.stem, outcomes, results[file.stem]))
     if len({o.pair.lang for o in everything}) > 1 or len(files) > 1:
         for lang in sorted({o.pair.lang for o in everything}):
             group = [o for o in everything if o.pair.lang == lang]
-            console.print(_table(f"all, {lang}", group, figures(group)))
+            console.print(table(f"all, {lang}", group, figures(group)))
     _explain(console, everything)
     if json_out is not None:
         document = {
@@ -254,8 +255,9 @@ def _interval(ends: Sequence[float]) -> str:
     return f"{100 * ends[0]:.1f}–{100 * ends[1]:.1f}"
 
 
-def _table(title: str, outcomes: Sequence[Outcome], result: dict[str, Any]) -> Table:
-    table = Table(title=title, title_justify="left")
+def table(title: str, outcomes: Sequence[Outcome], result: dict[str, Any]) -> Table:
+    """The figures of some outcomes as a table for people: a line a category, a line a language."""
+    grid = Table(title=title, title_justify="left")
     for name in (
         "category",
         "same",
@@ -270,10 +272,10 @@ def _table(title: str, outcomes: Sequence[Outcome], result: dict[str, Any]) -> T
         "AUC",
         "ms",
     ):
-        table.add_column(name, justify="left" if name == "category" else "right")
+        grid.add_column(name, justify="left" if name == "category" else "right")
 
     def add(name: str, f: dict[str, Any]) -> None:
-        table.add_row(
+        grid.add_row(
             name,
             str(f["n_equivalent"]),
             str(f["n_different"]),
@@ -290,12 +292,12 @@ def _table(title: str, outcomes: Sequence[Outcome], result: dict[str, Any]) -> T
         add(name, part)
     langs = sorted({o.pair.lang for o in outcomes})
     if len(langs) > 1:
-        table.add_section()
+        grid.add_section()
         for lang in langs:
             add(lang, figures([o for o in outcomes if o.pair.lang == lang], categories=False))
-    table.add_section()
+    grid.add_section()
     add("all", result)
-    return table
+    return grid
 
 
 def _explain(console: Console, outcomes: Sequence[Outcome]) -> None:

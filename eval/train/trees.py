@@ -407,12 +407,13 @@ def _at_most(limit: float) -> float:
     return float(short if float(short) <= limit else np.nextafter(short, np.float32(-np.inf)))
 
 
-def fit(work: Path, out: Path, seeds: Sequence[int]) -> None:
-    """The shipped trees, from every fold; checked against scikit-learn before they are written."""
+def fit(work: Path, out: Path, seeds: Sequence[int], without: int | None) -> None:
+    """The shipped trees, from every fold (or all but one); checked against scikit-learn before they are written."""
     rows = Rows(work)
-    weights = balanced(rows, np.ones(len(rows.y), bool))
-    keep = weights > 0
-    models = [learner(seed).fit(rows.x[keep], rows.y[keep], sample_weight=weights[keep]) for seed in seeds]
+    used = np.ones(len(rows.y), bool) if without is None else rows.fold != without
+    weights = balanced(rows, used)
+    x, y, keep = rows.x[used], rows.y[used], weights > 0
+    models = [learner(seed).fit(x[keep], y[keep], sample_weight=weights[keep]) for seed in seeds]
     forest = forest_of(models)
     sample = rows.x[:: max(1, len(rows.x) // 500)]
     ours = np.array([forest.score(row) for row in sample])
@@ -433,6 +434,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--langs", nargs="+", default=["en", "zh"])
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--fold", type=int, help="only this fold, so that several can run at once")
+    parser.add_argument("--without", type=int, help="leave this fold out of `fit`, to measure on it")
     parser.add_argument("--json", type=Path, help="where the figures of `folds` go")
     given = parser.parse_args(arguments)
     given.work.mkdir(parents=True, exist_ok=True)
@@ -442,7 +444,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     elif given.step == "folds":
         folds(given.work, given.oof, seeds, given.fold, given.json)
     else:
-        fit(given.work, given.out, seeds)
+        fit(given.work, given.out, seeds, given.without)
 
 
 if __name__ == "__main__":

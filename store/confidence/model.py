@@ -13,6 +13,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import resources
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -154,12 +155,16 @@ def _at_one_place(candidate: Turn, query: Turn) -> Turn:
     return Turn(candidate.system, query.history, candidate.message)
 
 
-def load() -> LearnedConfidence:
-    """The shipped model. Raises ``ConfidenceError`` or ``store.confidence.trees.ForestError`` where it is damaged."""
+def load(trees: Path | None = None) -> LearnedConfidence:
+    """The shipped model. Raises ``ConfidenceError`` or ``store.confidence.trees.ForestError`` where it is damaged.
+
+    ``trees`` names another folder of ``trees_LANG.npz``: to measure on pairs the shipped ones have seen.
+    """
     numbers = _numbers()
     forests: dict[str, Forest] = {}
     for lang in ("en", "zh"):
-        with resources.files(FOLDER).joinpath(f"trees_{lang}.npz").open("rb") as file:
+        name = f"trees_{lang}.npz"
+        with (trees / name if trees else resources.files(FOLDER).joinpath(name)).open("rb") as file:
             forests[lang] = Forest.read(file, names=NAMES)
     try:
         if numbers["comparisons"] != SCHEMA_VERSION:
