@@ -125,9 +125,13 @@ async def measure(
     confidence: ReuseConfidence,
     policy: Policy,
     shared: bool = False,
+    labels: Sequence[Pair] | None = None,
     console: Console | None = None,
 ) -> list[Outcome]:
-    """Ask every pair; outcomes in the order of ``pairs`` (with ``shared``, without those left out)."""
+    """Ask every pair; outcomes in the order of ``pairs`` (with ``shared``, without those left out).
+
+    ``labels`` are the pairs that say which turns are equivalent, where ``pairs`` is only a part of them.
+    """
     settings = StoreSettings(
         url="sqlite://",
         lookup_deadline_ms=60_000,
@@ -136,7 +140,7 @@ async def measure(
         write_queue_size=1_000_000,
         max_entries=10_000_000,
     )
-    classes = _Classes(pairs)
+    classes = _Classes(pairs if labels is None else labels)
     cache = await Cache.open(settings, embedder=embedder, confidence=confidence, policy=policy)
     stored: dict[str, Turn] = {}
     outcomes: list[Outcome] = []
@@ -224,11 +228,19 @@ def run(files: Sequence[Path], *, shared: bool = False, json_out: Path | None = 
     results: dict[str, Any] = {}
     everything: list[Outcome] = []
     for file in files:
-        pairs = read_pairs(file)
+        pairs = labels = read_pairs(file)
         if limit is not None and limit < len(pairs):
             pairs = [pairs[round(i * len(pairs) / limit)] for i in range(limit)]
         outcomes = asyncio.run(
-            measure(pairs, embedder=embedder, confidence=confidence, policy=policy, shared=shared, console=console)
+            measure(
+                pairs,
+                embedder=embedder,
+                confidence=confidence,
+                policy=policy,
+                shared=shared,
+                labels=labels,
+                console=console,
+            )
         )
         results[file.stem] = figures(outcomes)
         everything += outcomes

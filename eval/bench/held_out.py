@@ -57,7 +57,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for shared in (False, True):
             outcomes = asyncio.run(
                 measure(
-                    spread(pairs, given.limit), embedder=embedder, confidence=confidence, policy=policy, shared=shared
+                    spread(pairs, given.limit),
+                    embedder=embedder,
+                    confidence=confidence,
+                    policy=policy,
+                    shared=shared,
+                    labels=pairs,
                 )
             )
             title = f"{name}_shared" if shared else name
