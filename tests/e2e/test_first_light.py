@@ -47,9 +47,9 @@ async def test_the_same_words_get_the_same_answers_whichever_way_they_were_asked
 @pytest.mark.parametrize(
     ("how", "question", "follow_up"),
     [
-        ("sync", "What's the capital of France?", "How many people live there?"),
-        ("async", "What is the capital city of France?", "How many people live there?"),
-        ("stream", "Please tell me, what is the capital of France?", "How many people live there?"),
+        ("sync", "What's the capital of France?", "Tell me how many people live there."),
+        ("async", "Which city is France's capital?", "Thanks! And how many people live there?"),
+        ("stream", "Could you please tell me what the capital of France is?", "Tell me how many people live there."),
     ],
 )
 async def test_the_second_user_in_other_words_gets_the_same_answers(
