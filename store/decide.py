@@ -69,13 +69,17 @@ def decide(
         )
 
     judged.sort(key=lambda pair: (not pair[1].objections, pair[1].confidence, pair[1].similarity), reverse=True)
+    looked = min(CLOSE_LOOKS, len(judged))
     for place, (candidate, judgement) in enumerate(judged[:CLOSE_LOOKS]):
         if not judgement.objections:
             best = _probability(confidence.second(query, candidate, judgement.confidence))
             judged[place] = (candidate, replace(judgement, confidence=best))
+            if best >= policy.answer:  # sure enough: another close look would only cost its time
+                looked = place + 1
+                break
     # A candidate nobody looked at closely must not overtake one that was: only the close looks can be served.
-    judged[:CLOSE_LOOKS] = sorted(
-        judged[:CLOSE_LOOKS], key=lambda pair: (not pair[1].objections, pair[1].confidence), reverse=True
+    judged[:looked] = sorted(
+        judged[:looked], key=lambda pair: (not pair[1].objections, pair[1].confidence), reverse=True
     )
     judgements = tuple(judgement for _, judgement in judged)
     top = judgements[0]
