@@ -596,10 +596,8 @@ def _default_objections() -> Objections:
     def objections(
         query: Turn, candidate: Turn, same_place: bool
     ) -> tuple[tuple[facts.Relation, ...], tuple[str, ...]]:
-        return (
-            facts.relations(query, candidate, same_place=same_place),
-            facts.objections(query, candidate, same_place=same_place),
-        )
+        found = facts.relations(query, candidate, same_place=same_place)
+        return found, facts.vetoes(found)
 
     return objections
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from fingerprint.conversation import Turn
 from fingerprint.facts.context import context_relations
 from fingerprint.facts.relation import Relation
@@ -10,7 +12,7 @@ from fingerprint.facts.sides import side_of
 from fingerprint.facts.standing import standing_relation
 from fingerprint.facts.wording import wording_relations
 
-__all__ = ["objections", "relations"]
+__all__ = ["objections", "relations", "vetoes"]
 
 
 def relations(query: Turn, candidate: Turn, *, same_place: bool) -> tuple[Relation, ...]:
@@ -30,7 +32,11 @@ def relations(query: Turn, candidate: Turn, *, same_place: bool) -> tuple[Relati
 
 def objections(query: Turn, candidate: Turn, *, same_place: bool) -> tuple[str, ...]:
     """Names of the guards that veto an answer, in a fixed order, none twice; empty where none objects. Symmetric."""
-    found = relations(query, candidate, same_place=same_place)
+    return vetoes(relations(query, candidate, same_place=same_place))
+
+
+def vetoes(found: Iterable[Relation]) -> tuple[str, ...]:
+    """Names of the relations in conflict, in order, none twice."""
     return tuple(dict.fromkeys(relation.name for relation in found if relation.kind == "conflict"))
 
 
