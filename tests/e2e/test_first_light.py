@@ -48,7 +48,7 @@ async def test_the_same_words_get_the_same_answers_whichever_way_they_were_asked
     ("how", "question", "follow_up"),
     [
         ("sync", "What's the capital of France?", "Tell me how many people live there."),
-        ("async", "Which city is France's capital?", "Thanks! And how many people live there?"),
+        ("async", "Can you tell me the capital of France?", "Thanks! And how many people live there?"),
         ("stream", "Could you please tell me what the capital of France is?", "Tell me how many people live there."),
     ],
 )
