@@ -105,6 +105,38 @@ def earlier(pair: Pair, rng: np.random.Generator) -> Pair | None:
     )  # fmt: skip
 
 
+def neighbours(pairs: Sequence[Pair], vectors: Vectors) -> list[Pair]:
+    """What retrieval would offer: turns of one family against the nearest of other families, and against some further.
+
+    Both come from one fold, so that a held-out domain stays unseen. Short questions and long ones with much background
+    meet here as they do in a full cache; taken for different, whatever they share.
+    """
+    rng = np.random.default_rng(SEED + 2)
+    turns: dict[tuple[str, int], dict[str, Pair]] = {}
+    for pair in pairs:
+        if pair.is_family and pair.equivalent and pair.label_origin != "generated":
+            held = turns.setdefault((pair.lang, pair.fold), {})
+            for turn in (pair.a, pair.b):
+                held.setdefault(turn.message.text, replace(pair, a=turn))
+    out: list[Pair] = []
+    for (lang, _fold), held in sorted(turns.items()):
+        rows = list(held.values())
+        matrix = np.stack([vectors.of(lang, r.a.message.text) for r in rows])
+        for place in rng.permutation(len(rows))[: len(rows) // 2]:
+            mine = rows[place]
+            nearest = np.argsort(-(matrix @ matrix[place]))
+            others = [i for i in nearest[:60] if rows[i].family != mine.family]
+            for i in (*others[:2], *rng.choice(others[2:], 1)):
+                other = rows[int(i)]
+                made = replace(
+                    mine, id=f"{mine.id}~near{i}", b=other.a, equivalent=False, subtype="generated_neighbour",
+                    category="related", label_origin="generated",
+                )  # fmt: skip
+                if comparable(made):
+                    out.append(made)
+    return out
+
+
 def weight(pair: Pair) -> float:
     """Families count most, pairing rules least."""
     if pair.domain in STATEMENTS:
@@ -163,6 +195,10 @@ class Vectors:
             vectors=np.stack([self._known[k] for k in keys]).astype(np.float16),
         )
 
+    def of(self, lang: str, text: str) -> Floats:
+        """The vector of one text, which must have been added."""
+        return self._known[lang, text]
+
     def cosine(self, pair: Pair) -> float:
         """Cosine of the two last messages in the space of the pair's language."""
         return float(self._known[pair.lang, pair.a.message.text] @ self._known[pair.lang, pair.b.message.text])
@@ -185,6 +221,7 @@ def build(work: Path, processes: int, langs: Sequence[str]) -> None:
     pairs = [p for p in pairs if p.lang in langs]
     vectors = Vectors(work / "vectors.npz")
     vectors.add(pairs)
+    pairs += neighbours(pairs, vectors)
     tasks = ((p, vectors.cosine(p)) for p in pairs)
     started = time.time()
     with Pool(processes) as pool:
