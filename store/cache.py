@@ -201,8 +201,10 @@ class Cache:
             self._memory.put(query.exact_key, kept, generation=generation)
         return hit
 
-    async def search(self, query: Query) -> tuple[Decision, Hit | None]:
+    async def search(self, query: Query, *, thorough: bool = False) -> tuple[Decision, Hit | None]:
         """Look for an answer to the same turn in other words: embed, retrieve, decide.
+
+        ``thorough`` judges every candidate, also those behind one that is sure enough.
 
         The decision holds every candidate judged; the hit is there where its level is "answer". A failure or a missed
         deadline is a miss with its reason.
@@ -213,7 +215,7 @@ class Cache:
             chosen = await self._candidates(query)
             if not chosen:
                 return Decision("miss", "no candidate"), None
-            decision = await self._decide(query, chosen)
+            decision = await self._decide(query, chosen, thorough)
             if decision.level != "answer" or decision.entry_id is None:
                 return decision, None
             hit = await self._hit_for(query, decision, chosen)
@@ -229,7 +231,7 @@ class Cache:
     async def explain(self, query: Query) -> Decision:
         """Return what would be decided, with every candidate judged; nothing is counted or served."""
         exact = await self.exact(query)
-        decision, _ = await self.search(query)
+        decision, _ = await self.search(query, thorough=True)
         if exact is None:
             return decision
         return Decision("answer", "exact", exact.entry_id, 1.0, decision.judgements)
@@ -426,8 +428,8 @@ class Cache:
             ),
         )
 
-    async def _decide(self, query: Query, chosen: list[Candidate]) -> Decision:
-        work = partial(decide, query.turn, chosen, self._policy, self._confidence, self._objections)
+    async def _decide(self, query: Query, chosen: list[Candidate], thorough: bool) -> Decision:
+        work = partial(decide, query.turn, chosen, self._policy, self._confidence, self._objections, thorough=thorough)
         return await self._deciders.run(work)
 
     async def _hit_for(self, query: Query, decision: Decision, chosen: list[Candidate]) -> Hit | None:

@@ -4,7 +4,8 @@ No network, disk or clock: the proxy, the evaluator and the tests run this very 
 
 Order of judgement. A candidate in a state that may not be served is passed over. Guards come first and are vetoes: a
 candidate they object to is never asked for its confidence, so no similarity outvotes them. The cheap estimate is made
-for every candidate that is left; the expensive one only for the one or two that look best. Then two thresholds:
+for the candidates that are left, nearest first; the expensive one for at most two: the first that the cheap one does
+not doubt, and the best of the rest. Then two thresholds:
 
 - confidence at or above ``answer``: the candidate's answer is served;
 - between ``verify`` and ``answer``: ``kv`` (nothing verifies suspects in this release, so nothing is served as one);
@@ -36,11 +37,14 @@ def decide(
     policy: Policy,
     confidence: ReuseConfidence,
     objections: Objections,
+    *,
+    thorough: bool = False,
 ) -> Decision:
     """Decide whether one of ``candidates`` answers ``query``.
 
     ``candidates`` in any order; the ``policy.max_candidates`` nearest are judged, those of the same place before the
-    rest. Every one judged is in ``Decision.judgements``, best first, with its relations and objections.
+    rest, nearest first, until one is sure enough: those behind it could only cost time. ``thorough`` judges them all.
+    Every one judged is in ``Decision.judgements``, best first, with its relations and objections.
 
     Errors raised by ``confidence`` or ``objections`` are not caught here: a failure is not an approval, and the caller
     counts it as a miss.
@@ -51,36 +55,40 @@ def decide(
     nearest = sorted(servable, key=lambda c: (not c.same_place, -c.similarity))[: policy.max_candidates]
 
     judged: list[tuple[Candidate, Judgement]] = []
+    close: list[Judgement] = []  # only what was looked at closely can be served
     for candidate in nearest:
         relations, vetoes = objections(query, candidate.turn, candidate.same_place)
-        first = 0.0 if vetoes else _probability(confidence.first(query, candidate))
-        judged.append(
-            (
-                candidate,
-                Judgement(
-                    entry_id=candidate.entry_id,
-                    similarity=candidate.similarity,
-                    same_place=candidate.same_place,
-                    confidence=first,
-                    relations=relations,
-                    objections=vetoes,
-                ),
-            )
+        judgement = Judgement(
+            entry_id=candidate.entry_id,
+            similarity=candidate.similarity,
+            same_place=candidate.same_place,
+            confidence=0.0 if vetoes else _probability(confidence.first(query, candidate)),
+            relations=relations,
+            objections=vetoes,
         )
-
-    judged.sort(key=lambda pair: (not pair[1].objections, pair[1].confidence, pair[1].similarity), reverse=True)
-    looked = min(CLOSE_LOOKS, len(judged))
-    for place, (candidate, judgement) in enumerate(judged[:CLOSE_LOOKS]):
-        if not judgement.objections:
-            best = _probability(confidence.second(query, candidate, judgement.confidence))
-            judged[place] = (candidate, replace(judgement, confidence=best))
-            if best >= policy.answer:  # sure enough: another close look would only cost its time
-                looked = place + 1
+        if not thorough and not close and not vetoes and judgement.confidence >= policy.verify:
+            judgement = _closely(query, candidate, judgement, confidence)
+            close.append(judgement)
+            if judgement.confidence >= policy.answer:
+                judged.insert(0, (candidate, judgement))
                 break
-    # A candidate nobody looked at closely must not overtake one that was: only the close looks can be served.
-    judged[:looked] = sorted(
-        judged[:looked], key=lambda pair: (not pair[1].objections, pair[1].confidence), reverse=True
-    )
+        judged.append((candidate, judgement))
+
+    def rank(judgement: Judgement) -> tuple[bool, float, float]:
+        return (not judgement.objections, judgement.confidence, judgement.similarity)
+
+    if not (close and close[0].confidence >= policy.answer):
+        rest = sorted(
+            ((c, j) for c, j in judged if j not in close and not j.objections), key=lambda p: rank(p[1]), reverse=True
+        )
+        for candidate, judgement in rest[: CLOSE_LOOKS - len(close)]:
+            seen = _closely(query, candidate, judgement, confidence)
+            judged[judged.index((candidate, judgement))] = (candidate, seen)
+            close.append(seen)
+            if seen.confidence >= policy.answer and not thorough:
+                break
+        # A candidate nobody looked at closely must not overtake one that was.
+        judged.sort(key=lambda p: (p[1] in close, *rank(p[1])), reverse=True)
     judgements = tuple(judgement for _, judgement in judged)
     top = judgements[0]
     if top.objections:
@@ -90,6 +98,11 @@ def decide(
     if top.confidence >= policy.verify:
         return Decision("kv", "not sure enough to answer", top.entry_id, top.confidence, judgements)
     return Decision("miss", "confidence too low", None, top.confidence, judgements)
+
+
+def _closely(query: Turn, candidate: Candidate, judgement: Judgement, confidence: ReuseConfidence) -> Judgement:
+    """The judgement with the best estimate in place of the cheap one."""
+    return replace(judgement, confidence=_probability(confidence.second(query, candidate, judgement.confidence)))
 
 
 def _probability(value: float) -> float:

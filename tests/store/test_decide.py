@@ -61,9 +61,22 @@ def test_no_candidate_is_a_miss() -> None:
     assert decide(turn("q"), [], POLICY, Estimates({}), no_objection).level == "miss"
 
 
-def test_the_most_confident_candidate_is_answered() -> None:
+def test_the_nearest_candidate_that_is_sure_enough_is_answered_and_none_behind_it_judged() -> None:
+    estimates = Estimates({"a": 0.91, "b": 0.95, "c": 0.2})
+    near = [candidate("c", 0.99), candidate("a", 0.9), candidate("b", 0.8)]
+    decision = decide(turn("q"), near, POLICY, estimates, no_objection)
+    assert (decision.level, decision.entry_id) == ("answer", "a")
+    assert {judgement.entry_id for judgement in decision.judgements} == {"a", "c"}
+
+
+def test_the_most_confident_candidate_is_answered_where_all_are_judged() -> None:
     decision = decide(
-        turn("q"), [candidate("a"), candidate("b")], POLICY, Estimates({"a": 0.91, "b": 0.95}), no_objection
+        turn("q"),
+        [candidate("a"), candidate("b")],
+        POLICY,
+        Estimates({"a": 0.91, "b": 0.95}),
+        no_objection,
+        thorough=True,
     )
     assert (decision.level, decision.entry_id, decision.confidence) == ("answer", "b", 0.95)
 
@@ -123,7 +136,9 @@ def test_no_more_candidates_are_judged_than_the_policy_allows_and_those_of_the_p
     estimates = Estimates({f"c{i}": 0.1 for i in range(9)} | {"here": 0.99})
     far = [candidate(f"c{i}", 0.9) for i in range(9)]
     policy = Policy(answer=0.9, verify=0.6, max_candidates=3)
-    decision = decide(turn("q"), [*far, candidate("here", 0.2, same_place=True)], policy, estimates, no_objection)
+    decision = decide(
+        turn("q"), [*far, candidate("here", 0.2, same_place=True)], policy, estimates, no_objection, thorough=True
+    )
     assert len(decision.judgements) == 3 and decision.entry_id == "here"
 
 
