@@ -116,6 +116,7 @@ class LearnedConfidence:
         self._calibrations = calibrations
         self._second = second
         self._version = version
+        self._last: tuple[Turn, Candidate, tuple[Calibration, float] | None] | None = None
 
     @property
     def version(self) -> str:
@@ -123,6 +124,15 @@ class LearnedConfidence:
         return self._version
 
     def _first_scaled(self, query: Turn, candidate: Candidate) -> tuple[Calibration, float] | None:
+        # The second stage is asked right after the first, of the same pair.
+        last = self._last
+        if last is not None and last[0] is query and last[1] is candidate:
+            return last[2]
+        found = self._compared(query, candidate)
+        self._last = (query, candidate, found)
+        return found
+
+    def _compared(self, query: Turn, candidate: Candidate) -> tuple[Calibration, float] | None:
         texts = query.message.text, candidate.turn.message.text
         if not all(map(readable, texts)):
             return None
