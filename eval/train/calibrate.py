@@ -5,7 +5,8 @@ usage: python -m eval.train.calibrate --first A.npz [--second B.npz] [--out FILE
 ``A.npz`` and ``B.npz`` hold ``id`` and ``score`` (logits) of pairs the models were *not* trained on. Where there is a
 second stage, only the pairs of the folds it held out count (``--held``); everything is done anew for each language.
 
-1. Pairs a guard objects to never reach the confidence, so they are left out of the curves and counted as not served.
+1. Pairs a guard objects to never reach the confidence, nor do those that are too far apart (``NEAREST``): they are left
+   out of the curves and counted as not served.
 2. Each stage's logit is brought to mean 0 and deviation 1; the score is their weighted sum (``SHARES``; 0 leaves the
    second stage out).
 3. Isotonic regression from score to probability, both answers weighted alike, straight lines between block centres.
@@ -41,6 +42,9 @@ Flags = NDArray[np.bool_]
 NOT_QUESTIONS = STATEMENTS | {"cannot_negation"}
 SHARES = (0.0, 0.4, 0.7, 1.0, 1.4)
 """Weights of the second stage that are tried."""
+NEAREST = {"en": 0.3, "zh": 0.84}
+"""Cosine of the last messages under which nothing is served, unless both stand after one history. Half of the pairs
+at 0.2 are equivalent in the data, next to none in a full cache, where most of what is stored is that far away."""
 BLOCK = 60
 """Pairs a block of the curve holds at least."""
 
@@ -48,7 +52,7 @@ BLOCK = 60
 class Table:
     """The calibration pairs of one language."""
 
-    def __init__(self, pairs: Sequence[Pair], first: Scores, second: Scores | None) -> None:
+    def __init__(self, pairs: Sequence[Pair], first: Scores, second: Scores | None, cosine: Scores) -> None:
         self.pairs = list(pairs)
         self.first = first
         self.second = second
@@ -56,7 +60,12 @@ class Table:
         self.domain = np.array([p.domain for p in pairs])
         self.family: Flags = np.array([p.is_family for p in pairs], bool)
         self.derived: Flags = np.array([p.label_origin == "derived" for p in pairs], bool)
-        self.vetoed: Flags = np.array([bool(objections(p.a, p.b, same_place=same_history(p))) for p in pairs], bool)
+        far = [
+            c < NEAREST[p.lang] and not (p.a.history and same_history(p)) for p, c in zip(pairs, cosine, strict=True)
+        ]
+        self.vetoed: Flags = np.array(
+            [f or bool(objections(p.a, p.b, same_place=same_history(p))) for p, f in zip(pairs, far, strict=True)], bool
+        )
         self.half: Flags = np.array([fold_of("half:" + p.domain) % 2 == 0 for p in pairs], bool)
 
     def weights(self, chosen: Flags) -> Scores:
@@ -148,6 +157,7 @@ def calibrate(table: Table, chosen: Flags) -> tuple[dict[str, Any], Scores]:
     first = scale_of(table.first[passed])
     a = scaled(table.first, first)
     numbers: dict[str, Any] = {"first": first, "alone": curve_of(a, table.truth, weight), "floor": -99.0}
+    numbers["nearest"] = NEAREST[table.pairs[0].lang]
     score = a
     share = share_of_second(table, chosen)
     if table.second is not None and share > 0:
@@ -279,7 +289,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--plot", type=Path)
     given = parser.parse_args(arguments)
 
-    first = _scores(given.first)
+    first, cosine = _scores(given.first), _scores(given.first, "cos")
     second = _scores(given.second) if given.second else None
     pairs = [p for p in load_all() if p.id in first and comparable(p) and p.domain not in NOT_QUESTIONS]
     languages: dict[str, Any] = {}
@@ -288,9 +298,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     limits: dict[str, float] = {}
     verify: dict[str, float] = {}
     for lang in ("en", "zh"):
-        table = _table([p for p in pairs if p.lang == lang], first, second, given.held)
+        table = _table([p for p in pairs if p.lang == lang], first, second, cosine, given.held)
         if table.second is not None and share_of_second(table, np.ones(len(table.truth), bool)) == 0:
-            table = _table([p for p in pairs if p.lang == lang], first, None, given.held)
+            table = _table([p for p in pairs if p.lang == lang], first, None, cosine, given.held)
         everything = np.ones(len(table.truth), bool)
         numbers, confidence = calibrate(table, everything)
         languages[lang] = numbers
@@ -344,17 +354,24 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _table(
-    pairs: Sequence[Pair], first: dict[str, float], second: dict[str, float] | None, held: Sequence[int]
+    pairs: Sequence[Pair],
+    first: dict[str, float],
+    second: dict[str, float] | None,
+    cosine: dict[str, float],
+    held: Sequence[int],
 ) -> Table:
-    if second is None:
-        return Table(pairs, np.array([first[p.id] for p in pairs]), None)
-    own = [p for p in pairs if p.id in second and p.fold in held]
-    return Table(own, np.array([first[p.id] for p in own]), np.array([second[p.id] for p in own]))
+    own = pairs if second is None else [p for p in pairs if p.id in second and p.fold in held]
+    return Table(
+        own,
+        np.array([first[p.id] for p in own]),
+        None if second is None else np.array([second[p.id] for p in own]),
+        np.array([cosine[p.id] for p in own]),
+    )
 
 
-def _scores(file: Path) -> dict[str, float]:
+def _scores(file: Path, name: str = "score") -> dict[str, float]:
     with np.load(file, allow_pickle=False) as table:
-        return {str(i): float(s) for i, s in zip(table["id"], table["score"], strict=True)}
+        return {str(i): float(s) for i, s in zip(table["id"], table[name], strict=True)}
 
 
 if __name__ == "__main__":

@@ -327,7 +327,7 @@ def folds(work: Path, oof: Path, seeds: Sequence[int], only: int | None, results
         return
     oof.parent.mkdir(parents=True, exist_ok=True)
     real = rows.real
-    np.savez(oof, id=rows.id[real], score=scores[real])
+    np.savez(oof, id=rows.id[real], score=scores[real], cos=rows.x[real, NAMES.index("cos")])
     found = report(rows, scores)
     if results is not None:
         results.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")

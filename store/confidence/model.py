@@ -81,6 +81,8 @@ class Calibration:
 
     ``alone`` reads the first stage's scaled logit; ``together`` the sum of both. ``floor`` is the scaled logit of the
     first stage under which the second is not asked: no pair of the calibration that was let through lay below it.
+    ``nearest`` is the cosine of the last messages under which nothing is served, unless both stand after the same
+    history: most of a full cache is that far away, and nearly all of it is something else.
     """
 
     first: Scale
@@ -88,6 +90,7 @@ class Calibration:
     second: Scale | None
     together: Curve | None
     floor: float
+    nearest: float = -1.0
 
     @classmethod
     def read(cls, table: Mapping[str, Any]) -> Calibration:
@@ -99,6 +102,7 @@ class Calibration:
             second=Scale(**second) if second else None,
             together=Curve.read(table["together"]) if second else None,
             floor=float(table["floor"]),
+            nearest=float(table["nearest"]),
         )
 
 
@@ -138,6 +142,8 @@ class LearnedConfidence:
             return None
         language = "zh" if "zh" in map(language_of, texts) else "en"
         calibration = self._calibrations[language]
+        if candidate.similarity < calibration.nearest and not _after_the_same(query, candidate):
+            return None
         row = compare(query, candidate.turn, similarity=candidate.similarity, same_place=candidate.same_place)
         return calibration, calibration.first(self._forests[language].score(row))
 
@@ -158,6 +164,11 @@ class LearnedConfidence:
             return min(first, calibration.together(calibration.floor))
         other = _at_one_place(candidate.turn, query) if candidate.same_place else candidate.turn
         return calibration.together(scaled + calibration.second(self._second.score(query, other)))
+
+
+def _after_the_same(query: Turn, candidate: Candidate) -> bool:
+    """Whether both stand after one history, and not merely both at the beginning."""
+    return bool(query.history) and (candidate.same_place or query.history == candidate.turn.history)
 
 
 def _at_one_place(candidate: Turn, query: Turn) -> Turn:

@@ -168,6 +168,18 @@ def test_the_two_stages_are_added_and_read_off_the_curve() -> None:
     assert model.second(turn("a"), of, 0.625) == pytest.approx(0.75)
 
 
+def test_far_apart_nothing_is_served_unless_both_stand_after_one_history() -> None:
+    line = Curve(np.array([-2.0, 2.0]), np.array([0.0, 1.0]))
+    calibration = Calibration(Scale(0.0, 1.0), line, None, None, -1.0, nearest=0.45)
+    model = LearnedConfidence({"en": constant(2.0)}, {"en": calibration}, None, "test")
+    assert model.first(turn("a"), candidate(turn("b"), 0.44)) == 0.0
+    assert model.second(turn("a"), candidate(turn("b"), 0.44), 0.9) == 0.0
+    assert model.first(turn("a"), candidate(turn("b"), 0.44, same_place=True)) == 0.0
+    assert model.first(turn("a"), candidate(turn("b"), 0.45)) == 1.0
+    before = ("my parcel is late", "Shall I open a claim?")
+    assert model.first(turn("yes", *before), candidate(turn("go ahead", *before), 0.1)) == 1.0
+
+
 def test_what_the_first_stage_rules_out_the_second_is_not_asked() -> None:
     model, stage = combined(-1.5, 2.0)
     of = candidate(turn("b"))
