@@ -101,7 +101,8 @@ def _facts(one: str, other: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Contradictions, and what one answer states while the other is silent, each as sentences."""
     a, b = (Turn((), (), Message("user", text)) for text in sorted((one, other)))
     left, right = side_of(a), side_of(b)
-    conflicts, doubts = [], []
+    conflicts: list[str] = []
+    doubts: list[str] = []
     for relation in relations(a, b, same_place=True):
         if relation.kind != "conflict" or relation.name not in _FACTS:
             continue
