@@ -166,12 +166,14 @@ def score(arguments: argparse.Namespace) -> None:
     if arguments.every > 1:
         pairs = pairs[:: arguments.every]
     out, times = np.zeros(len(pairs)), np.zeros(len(pairs))
+    once: list[float] = []  # after the first of the two orders
     for i, pair in enumerate(pairs):
         started = time.thread_time()
-        out[i] = model.score(pair.a, pair.b)
+        out[i] = model.score(pair.a, pair.b, enough=lambda logit: bool(once.append(logit)))  # type: ignore[func-returns-value]
         times[i] = 1000 * (time.thread_time() - started)
     if arguments.scores:
-        np.savez(arguments.scores, id=np.array([p.id for p in pairs]), score=out, version=model.version)
+        ids = np.array([p.id for p in pairs])
+        np.savez(arguments.scores, id=ids, score=out, once=np.array(once), version=model.version)
     truth = np.array([p.equivalent for p in pairs])
     groups: dict[str, list[int]] = defaultdict(list)
     for i, pair in enumerate(pairs):

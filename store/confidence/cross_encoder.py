@@ -5,10 +5,11 @@ training in Chinese, with the words of multilingual-e5-small mapped into its spa
 ``eval.train.cross_encoder`` and are shipped as int8 ONNX graphs without their word tables, 12 MB each: the words come
 from the exports the embedders use anyway (``fingerprint.embedding.prepare``).
 
-A pair is read in both orders and the logits are averaged: the score is symmetric. It is a plain logit, neither
-calibrated nor comparable between the two models; whoever combines it asks ``route`` which one it came from. Never
-trust it alone: it is weak where only the order of the same words differs ("from A to B", "from B to A"), which is what
-the guards and the order comparisons of the first stage are for.
+A pair is read in both orders and the logits are averaged; where the caller finds the first reading enough, the second
+is spared. Which order comes first depends on the texts alone, so the score is symmetric either way. It is a plain
+logit, neither calibrated nor comparable between the two models; whoever combines it asks ``route`` which one it came
+from. Never trust it alone: it is weak where only the order of the same words differs ("from A to B", "from B to A"),
+which is what the guards and the order comparisons of the first stage are for.
 """
 
 from __future__ import annotations
@@ -55,6 +56,17 @@ class _Loaded:
     session: ort.InferenceSession
     reader: PairReader
     words: Callable[[NDArray[np.int64]], NDArray[np.float32]]  # ids (tokens,) to (tokens, width)
+
+    def logit(self, pair: Encoded) -> float:
+        """What the model says of one pair in one order."""
+        feeds: dict[str, NDArray[Any]] = {
+            "words": self.words(pair.ids)[np.newaxis],
+            "markers": pair.markers[np.newaxis],
+            "sides": pair.sides[np.newaxis],
+            "last": pair.last[np.newaxis],
+        }
+        (logits,) = self.session.run(["logit"], feeds)
+        return float(np.asarray(logits)[0])
 
 
 def wordpiece_tokens(file: Path) -> Callable[[str], _Tokens]:
@@ -135,17 +147,19 @@ class CrossEncoder:
                 return "zh"
         return "en"
 
-    def score(self, query: Turn, candidate: Turn) -> float:
+    def score(self, query: Turn, candidate: Turn, *, enough: Callable[[float], bool] | None = None) -> float:
         """The logit that one answer serves both turns, averaged over both orders; symmetric and deterministic.
 
-        Time is bounded: a pair is cut to about 200 tokens whatever its size. Raises `ArtefactError` and
+        ``enough`` is asked about the logit of the first reading; where it is content, that is the score, for half the
+        time. Time is bounded: a pair is cut to about 200 tokens whatever its size. Raises `ArtefactError` and
         `NotPreparedError` where a model cannot be loaded.
         """
         model = self._model(self.route(query, candidate))
-        forth, back = model.reader.read(query, candidate)
-        feeds = _feeds(forth, back, model.words)
-        (logits,) = model.session.run(["logit"], feeds)
-        return float(np.asarray(logits, dtype=np.float64).mean())
+        forth, back = model.reader.read(*sorted((query, candidate), key=_said))
+        once = model.logit(forth)
+        if enough is not None and enough(once):
+            return once
+        return (once + model.logit(back)) / 2
 
     def _model(self, route: Route) -> _Loaded:
         with self._lock:
@@ -154,16 +168,8 @@ class CrossEncoder:
             return self._models[route]
 
 
-def _feeds(
-    forth: Encoded, back: Encoded, words: Callable[[NDArray[np.int64]], NDArray[np.float32]]
-) -> dict[str, NDArray[Any]]:
-    ids = np.stack([forth.ids, back.ids])
-    return {
-        "words": words(ids.reshape(-1)).reshape(*ids.shape, -1),
-        "markers": np.stack([forth.markers, back.markers]),
-        "sides": np.stack([forth.sides, back.sides]),
-        "last": np.stack([forth.last, back.last]),
-    }
+def _said(turn: Turn) -> list[str]:
+    return [m.text for m in (turn.message, *turn.history, *turn.system)]
 
 
 @functools.lru_cache(maxsize=8)

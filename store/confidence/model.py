@@ -10,7 +10,8 @@ What the model was not made for it does not judge: a message in a language it ca
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -38,8 +39,8 @@ class ConfidenceError(RuntimeError):
 class SecondStage(Protocol):
     """What ``cross_encoder.CrossEncoder`` is to this module."""
 
-    def score(self, query: Turn, candidate: Turn) -> float:
-        """Logit that one answer serves both; symmetric."""
+    def score(self, query: Turn, candidate: Turn, *, enough: Callable[[float], bool] | None = None) -> float:
+        """Logit that one answer serves both; symmetric. A first look that is ``enough`` spares the second."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +53,10 @@ class Curve:
     def __call__(self, score: float) -> float:
         """Probability, 0 … 1."""
         return float(np.interp(score, self.scores, self.probabilities))
+
+    def at(self, probability: float) -> float:
+        """The score at which the curve reaches a probability; one of its ends where it never does."""
+        return float(np.interp(probability, self.probabilities, self.scores))
 
     @classmethod
     def read(cls, table: Mapping[str, Any]) -> Curve:
@@ -82,7 +87,8 @@ class Calibration:
     ``alone`` reads the first stage's scaled logit; ``together`` the sum of both. ``floor`` is the scaled logit of the
     first stage under which the second is not asked: no pair of the calibration that was let through lay below it.
     ``nearest`` is the cosine of the last messages under which nothing is served, unless both stand after the same
-    history: most of a full cache is that far away, and nearly all of it is something else.
+    history: most of a full cache is that far away, and nearly all of it is something else. ``unsure`` are the sums,
+    from and to, between which a pair is read in both orders; outside, the other order would change nothing.
     """
 
     first: Scale
@@ -91,18 +97,24 @@ class Calibration:
     together: Curve | None
     floor: float
     nearest: float = -1.0
+    unsure: tuple[float, float] = (-math.inf, math.inf)
 
     @classmethod
-    def read(cls, table: Mapping[str, Any]) -> Calibration:
-        """Raises ``ConfidenceError``, ``KeyError``, ``TypeError``."""
+    def read(cls, table: Mapping[str, Any], policy: Policy) -> Calibration:
+        """``policy`` are the thresholds that belong to it. Raises ``ConfidenceError``, ``KeyError``, ``TypeError``."""
         second = table.get("second")
+        together = Curve.read(table["together"]) if second else None
+        margin = float(table["margin"]) if second else math.inf
         return cls(
             first=Scale(**table["first"]),
             alone=Curve.read(table["alone"]),
             second=Scale(**second) if second else None,
-            together=Curve.read(table["together"]) if second else None,
+            together=together,
             floor=float(table["floor"]),
             nearest=float(table["nearest"]),
+            unsure=(together.at(policy.verify) - margin, together.at(policy.answer) + margin)
+            if together
+            else (-math.inf, math.inf),
         )
 
 
@@ -163,7 +175,13 @@ class LearnedConfidence:
         if scaled < calibration.floor:
             return min(first, calibration.together(calibration.floor))
         other = _at_one_place(candidate.turn, query) if candidate.same_place else candidate.turn
-        return calibration.together(scaled + calibration.second(self._second.score(query, other)))
+        low, high = calibration.unsure
+
+        def enough(logit: float) -> bool:
+            return not low <= scaled + second(logit) <= high
+
+        second = calibration.second
+        return calibration.together(scaled + second(self._second.score(query, other, enough=enough)))
 
 
 def _after_the_same(query: Turn, candidate: Candidate) -> bool:
@@ -190,7 +208,8 @@ def load(trees: Path | None = None) -> LearnedConfidence:
     try:
         if numbers["comparisons"] != SCHEMA_VERSION:
             raise ConfidenceError("thresholds.json was made for other comparisons")
-        calibrations = {lang: Calibration.read(table) for lang, table in numbers["languages"].items()}
+        policy = thresholds()
+        calibrations = {lang: Calibration.read(table, policy) for lang, table in numbers["languages"].items()}
         version = str(numbers["version"])
     except (KeyError, TypeError) as error:
         raise ConfidenceError(f"thresholds.json: {error!r}") from error

@@ -6,6 +6,7 @@ Similarities are given high on purpose: no cosine may talk the model into anythi
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from importlib import resources
 
 import numpy as np
@@ -143,15 +144,16 @@ def constant(score: float) -> Forest:
 
 
 class Second:
-    """A second stage that always says the same and remembers what it saw."""
+    """A second stage that always says the same, first ``once`` and then its ``logit``, and remembers what it saw."""
 
-    def __init__(self, logit: float) -> None:
+    def __init__(self, logit: float, once: float | None = None) -> None:
         self.logit = logit
+        self.once = logit if once is None else once
         self.seen: list[Turn] = []
 
-    def score(self, query: Turn, candidate: Turn) -> float:
+    def score(self, query: Turn, candidate: Turn, *, enough: Callable[[float], bool] | None = None) -> float:
         self.seen.append(candidate)
-        return self.logit
+        return self.once if enough is not None and enough(self.once) else self.logit
 
 
 def combined(first: float, second: float, floor: float = -1.0) -> tuple[LearnedConfidence, Second]:
@@ -166,6 +168,15 @@ def test_the_two_stages_are_added_and_read_off_the_curve() -> None:
     of = candidate(turn("b"))
     assert model.first(turn("a"), of) == pytest.approx(0.625)
     assert model.second(turn("a"), of, 0.625) == pytest.approx(0.75)
+
+
+@pytest.mark.parametrize(("once", "counts"), [(-0.6, "once"), (0.0, "both"), (0.4, "both"), (0.6, "once")])
+def test_a_second_reading_is_spared_where_it_could_change_nothing(once: float, counts: str) -> None:
+    line = Curve(np.array([-2.0, 2.0]), np.array([0.0, 1.0]))
+    calibration = Calibration(Scale(0.0, 1.0), line, Scale(0.0, 1.0), line, -1.0, unsure=(0.0, 1.0))
+    model = LearnedConfidence({"en": constant(0.5)}, {"en": calibration}, Second(0.2, once), "test")
+    told = model.second(turn("a"), candidate(turn("b")), 0.6)
+    assert told == pytest.approx(line(0.5 + (once if counts == "once" else 0.2)))
 
 
 def test_far_apart_nothing_is_served_unless_both_stand_after_one_history() -> None:

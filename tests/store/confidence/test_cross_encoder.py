@@ -49,6 +49,19 @@ def test_the_order_of_a_pair_does_not_matter(
     encoder: CrossEncoder, a: list[str], b: list[str], _expected: float
 ) -> None:
     assert encoder.score(turn(*a), turn(*b)) == encoder.score(turn(*b), turn(*a))
+    assert once(encoder, turn(*a), turn(*b)) == once(encoder, turn(*b), turn(*a))
+
+
+def once(encoder: CrossEncoder, a: Turn, b: Turn) -> float:
+    return encoder.score(a, b, enough=lambda _: True)
+
+
+def test_both_readings_count_unless_the_first_is_enough(encoder: CrossEncoder) -> None:
+    pair = turn("How do I renew my passport?"), turn("What do I need to get a new passport?")
+    first: list[float] = []
+    score = encoder.score(*pair, enough=lambda logit: bool(first.append(logit)))  # type: ignore[func-returns-value]
+    assert first == [once(encoder, *pair)]
+    assert score != first[0]
 
 
 OFFERS = ("My parcel has not come.", "Shall I send a new one?"), ("My parcel has not come.", "Shall I refund it?")
