@@ -279,7 +279,7 @@ def is_negation(tokens: tuple[Token, ...], at: int, words: Lexicon) -> bool:
         return low.endswith("n't") or words.negations.fullmatch(low) is not None
     if not (words.negations.fullmatch(low) or (low[0] in "不没未" and 2 <= len(low) <= 3)):
         return False
-    if all(token.low in _ASKING_LAST for token in tokens[at:]):
+    if low in words.inert or all(token.low in _ASKING_LAST for token in tokens[at:]):
         return False
     return low != "别" or at == 0 or tokens[at - 1].low in {"请", "就", "千万", "可", "你", "您", "先", ","}
 
@@ -303,7 +303,7 @@ def _sentence(text: str, folded: str, language: str, words: Lexicon) -> Sentence
     phrased = words.phrases.sub(lambda m: words.classes[m.group()], folded) if words.language == "en" else folded
     times, undated = times_of(text, words)
     numbers = numbers_of(undated, words)
-    tokens = tuple(_tokens(text if len(phrased) == len(text) else phrased, language, words))
+    tokens = tuple(_tokens(text if phrased == folded else phrased, language, words))
     sides = frozenset(side for match in words.antonyms.findall(folded) for side in words.antonym_sides.get(match, ()))
     negations = sum(1 for at in range(len(tokens)) if is_negation(tokens, at, words))
     return Sentence(
@@ -313,12 +313,19 @@ def _sentence(text: str, folded: str, language: str, words: Lexicon) -> Sentence
         negations=negations,
         antonyms=sides,
         quantifiers=frozenset(words.quantifiers[m] for m in words.quantifier_words.findall(folded)),
-        modals=frozenset(words.modality[m] for m in words.modal_words.findall(folded)),
+        modals=_modals(folded, tokens, words),
         persons=frozenset(words.persons[m] for m in words.person_words.findall(folded)),
         numbers=numbers,
         times=times,
         names=_names(tokens, words),
     )
+
+
+def _modals(folded: str, tokens: tuple[Token, ...], words: Lexicon) -> frozenset[str]:
+    """The kinds of modal verb said. A single Chinese character counts only as a word of its own: 会员 says no 会."""
+    alone = {token.low for token in tokens}
+    said = (m for m in words.modal_words.findall(folded) if words.language != "zh" or len(m) > 1 or m in alone)
+    return frozenset(words.modality[m] for m in said)
 
 
 def _asks(text: str, folded: str, tokens: tuple[Token, ...], words: Lexicon) -> bool:

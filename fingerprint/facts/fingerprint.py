@@ -2,55 +2,76 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
 from hashlib import blake2b
+from typing import Final
+
+import msgspec
 
 from fingerprint.conversation import Turn
-from fingerprint.facts.extract import Facts, Token
-from fingerprint.facts.quantities import Quantity
+from fingerprint.facts import details
+from fingerprint.facts.extract import Facts, is_slip
 from fingerprint.facts.sides import side_of
 from fingerprint.facts.tables import Lexicon, lexicon
+from fingerprint.signals import Signals, signals_of
 
-__all__ = ["FACTS_SCHEMA", "Fingerprint", "direct_key", "fingerprint_of"]
+__all__ = ["FACTS_SCHEMA", "Amount", "Fingerprint", "fingerprint_equal", "fingerprint_of", "pack", "unpack"]
 
-FACTS_SCHEMA = 1  # raise it whenever a table or a rule changes what the same text yields
+FACTS_SCHEMA: Final = 2
+"""Raise it whenever a table or a rule changes what the same text yields. Part of the identity of what is stored."""
 
-_MOST = 24  # values kept of each kind
+_MOST: Final = 24  # values kept of each kind
 
 
-@dataclass(frozen=True, slots=True)
-class Fingerprint:
-    """What a turn says, field by field. Everything is folded and in the order of the text; "" and () where not said.
+class Amount(msgspec.Struct, frozen=True, array_like=True):
+    """A number with its unit and role: ``value`` in base units of ``dimension`` ("time", "mass", "eur", "ordinal", ""
+    for a count of ``noun``), ``role`` "minimum", "maximum", "from", "to", "about", "rate", … or ""."""
 
-    Plain strings, numbers and tuples only, so that ``msgspec.msgpack`` and ``msgspec.json`` read and write it.
+    value: float
+    dimension: str
+    noun: str
+    role: str
+
+
+class Fingerprint(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
+    """What a turn says, field by field. Everything is folded; "" and () where not said. At most 24 values a field.
+
+    Stored as a MessagePack array (`pack`): fields are only ever added at the end, and ``schema`` says what they mean.
     """
 
     schema: int
     language: str  # "en" (any Latin script), "zh", "other"
+    intent: str
+    """"reply" (yes or no to what was offered), "smalltalk", "transform", "comparison", "definition", "troubleshooting",
+    "status", "how_to", "create", "reason", "yes_no", "question" (any other), "command", "statement"."""
     question: str  # kind of answer wanted: "how", "how_many", "when", "yes_no", …
-    intent: str  # "how_to", "status", "definition", "comparison", "troubleshooting", "transform", "create", "reason"
-    actions: tuple[str, ...]  # verbs, each the name of its synonym class where it has one
-    objects: tuple[str, ...]  # stems of the other content words
-    numbers: tuple[Quantity, ...]
+    actions: tuple[str, ...]  # verbs with their particles, each the name of its synonym class where it has one
+    objects: tuple[str, ...]  # stems of the other content words of what is asked
+    entities: tuple[tuple[str, str], ...]  # (kind, value), see `details.entities`
+    numbers: tuple[Amount, ...]
     times: tuple[str, ...]  # "day:02-09", "year:2024", "weekday:1", "clock:19:30", "relative:+1d"
+    periods: tuple[str, ...]  # "since", "until", "within", "last", "every", …
     versions: tuple[str, ...]
     ids: tuple[str, ...]
-    urls: tuple[str, ...]
-    code: tuple[str, ...]
     quoted: tuple[str, ...]
     given: str  # hex digest of the text handed over, with what lies beyond the part read closely
     symbols: tuple[str, ...]  # flags and other signs that are no mood
-    names: tuple[str, ...]
     direction: tuple[str, str]  # after "from", after "to"
+    ordered: tuple[tuple[str, str], ...]  # what stands before and after "to", "than", "into", 比, …
     negated: bool  # an odd number of negations in what is asked
+    negations: tuple[str, ...]  # what each negation covers
     poles: tuple[str, ...]  # sides of opposites: "enable", "minimum", 开启, …, each the first form of its table
     quantifiers: tuple[str, ...]
+    comparatives: tuple[str, ...]
     modality: tuple[str, ...]
-    persons: tuple[str, ...]
+    persons: tuple[str, ...]  # whom it is about, besides the speaker
     formats: tuple[str, ...]
     reply: str  # "yes", "no" or ""
+    time_sensitive: bool
+    personal: bool
     self_contained: bool
     answers: str  # hex digest of the assistant message it follows, where it is not self-contained
+    literal: str  # hex digest of the message without spaces, where no action, object or name could be read from it
 
 
 def fingerprint_of(turn: Turn) -> Fingerprint:
@@ -58,40 +79,136 @@ def fingerprint_of(turn: Turn) -> Fingerprint:
     side = side_of(turn)
     facts = side.last
     words = lexicon(facts.language)
-    actions, objects = _words(facts, words)
+    signals = signals_of(turn)
+    actions, objects = details.actions_and_objects(facts, words)
+    entities = details.entities(facts, words)
     literals = facts.literals
     return Fingerprint(
         schema=FACTS_SCHEMA,
         language=facts.language,
+        intent=_intent(facts, words, signals),
         question=facts.question,
-        intent=facts.intent,
-        actions=actions,
-        objects=objects,
-        numbers=facts.numbers[:_MOST],
+        actions=tuple(actions[:_MOST]),
+        objects=tuple(objects[:_MOST]),
+        entities=tuple(entities[:_MOST]),
+        numbers=tuple(Amount(q.value, q.dimension, q.noun, q.role) for q in facts.numbers[:_MOST]),
         times=facts.times[:_MOST],
+        periods=tuple(details.periods(facts, words)),
         versions=literals.versions[:_MOST],
         ids=literals.ids[:_MOST],
-        urls=literals.urls[:_MOST],
-        code=literals.code[:_MOST],
         quoted=literals.quoted[:_MOST],
         given=_digest(literals.given + facts.overflow) if literals.given or facts.overflow else "",
         symbols=literals.emoji[:_MOST],
-        names=tuple(sorted(facts.names))[:_MOST],
         direction=facts.direction,
+        ordered=tuple(sorted(details.ordered(facts.focus, words)))[:_MOST],
         negated=sum(s.negations for s in facts.focus) % 2 == 1,
+        negations=tuple(details.negated(facts, words))[:_MOST],
         poles=_poles(facts, words),
         quantifiers=_sorted(x for s in facts.focus for x in s.quantifiers),
+        comparatives=tuple(details.comparatives(facts, words))[:_MOST],
         modality=_sorted(x for s in facts.focus for x in s.modals),
         persons=_sorted(x for s in facts.sentences for x in s.persons),
         formats=_sorted(facts.formats),
         reply="yes" if facts.affirms else "no" if facts.declines else "",
+        time_sensitive=signals.time_sensitive,
+        personal=signals.personal,
         self_contained=not facts.elliptic,
         answers=_digest(side.offer.folded) if facts.elliptic and side.offer is not None else "",
+        literal="" if actions or objects or entities else _digest(facts.solid),
     )
 
 
-def _sorted(values: object) -> tuple[str, ...]:
-    return tuple(sorted(set(values)))[:_MOST]  # type: ignore[call-overload]
+_UNORDERED: Final = ("actions", "entities", "times", "periods", "versions", "ids", "quoted", "symbols")
+
+
+def fingerprint_equal(one: Fingerprint | Turn, other: Fingerprint | Turn) -> bool:
+    """Whether two turns have equal fingerprints: every field says the same, in whatever order things were named.
+
+    Misspelt objects count as the same ("pasword"). Symmetric. Fingerprints of another schema, or of two schemas, equal
+    nothing: what their fields mean is not known here.
+    """
+    a = fingerprint_of(one) if isinstance(one, Turn) else one
+    b = fingerprint_of(other) if isinstance(other, Turn) else other
+    if not a.schema == b.schema == FACTS_SCHEMA:
+        return False
+    for name in Fingerprint.__struct_fields__:
+        mine, theirs = getattr(a, name), getattr(b, name)
+        if name in _UNORDERED:
+            mine, theirs = frozenset(mine), frozenset(theirs)
+        elif name == "numbers":
+            mine, theirs = _amounts(mine), _amounts(theirs)
+        elif name == "objects":
+            if not _same_objects(frozenset(mine), frozenset(theirs)):
+                return False
+            continue
+        elif name == "ordered":  # the same things may be said in another order, but not turned round
+            if any((right, left) in theirs and (left, right) not in theirs for left, right in mine):
+                return False
+            continue
+        if mine != theirs:
+            return False
+    return True
+
+
+def _amounts(numbers: Iterable[Amount]) -> frozenset[tuple[float, str, str]]:
+    """Amounts as compared: what is counted is compared as an object already, and the words after a number vary."""
+    return frozenset((n.value, n.dimension, n.role) for n in numbers)
+
+
+def _same_objects(a: frozenset[str], b: frozenset[str]) -> bool:
+    """Whether the words that only one side has can be paired off as spellings of one another."""
+    left, right = sorted(a - b), sorted(b - a)
+    if len(left) != len(right):
+        return False
+    for word in left:
+        partner = next((other for other in right if is_slip(word, other)), None)
+        if partner is None:
+            return False
+        right.remove(partner)
+    return True
+
+
+def pack(fingerprint: Fingerprint) -> bytes:
+    """The fingerprint as it is stored, a few hundred bytes."""
+    try:
+        return msgspec.msgpack.encode(fingerprint)
+    except UnicodeEncodeError:  # lone surrogates, which no encoding carries
+        return msgspec.msgpack.encode(_encodable(msgspec.to_builtins(fingerprint)))
+
+
+def _encodable(value: object) -> object:
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode()
+    if isinstance(value, list | tuple):
+        return [_encodable(item) for item in value]
+    return value
+
+
+def unpack(data: bytes) -> Fingerprint | None:
+    """What `pack` wrote; ``None`` where the bytes are damaged or of another schema: it is then made anew."""
+    try:
+        found = msgspec.msgpack.decode(data, type=Fingerprint)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+    return found if found.schema == FACTS_SCHEMA else None
+
+
+def _intent(facts: Facts, words: Lexicon, signals: Signals) -> str:
+    if facts.affirms or facts.declines:
+        return "reply"
+    if signals.smalltalk:
+        return "smalltalk"
+    if facts.intent:
+        return facts.intent
+    if facts.question:
+        return "yes_no" if facts.question == "yes_no" else "question"
+    if any(words.commands.search(s.text.strip()) for s in facts.focus):
+        return "command"
+    return "question" if any(s.asks for s in facts.sentences) else "statement"
+
+
+def _sorted(values: Iterable[str]) -> tuple[str, ...]:
+    return tuple(sorted(set(values)))[:_MOST]
 
 
 def _digest(text: str) -> str:
@@ -104,74 +221,3 @@ def _poles(facts: Facts, words: Lexicon) -> tuple[str, ...]:
         for side in sides:
             names.setdefault(side, form)
     return tuple(sorted({names[side] for s in facts.focus for side in s.antonyms}))[:_MOST]
-
-
-def _is_action(token: Token, words: Lexicon) -> bool:
-    return token.low in words.verbs
-
-
-def _words(facts: Facts, words: Lexicon) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    actions: dict[str, None] = {}
-    objects: dict[str, None] = {}
-    for sentence in facts.focus:
-        for token in sentence.tokens:
-            if _is_action(token, words):
-                actions[token.stem] = None
-            elif token.content:
-                objects[token.stem] = None
-    return tuple(actions)[:_MOST], tuple(objects)[:_MOST]
-
-
-def direct_key(turn: Turn) -> bytes | None:
-    """Key of the direct look-up level: 32 bytes over (entity id, action, object type), where the last message says
-    nothing else. "check order #ORD-789" and "order 789, what's its status?" have one key.
-
-    ``None`` wherever anything is left over or ambiguous: another number, date, name, negation, quoted or given text,
-    two ids, no known object, another question than "what about it". The key says nothing about history: whoever uses it
-    keeps to one partition and identity, as for every key.
-    """
-    facts = side_of(turn).last
-    words = lexicon(facts.language)
-    literals = facts.literals
-    extra = literals.code or literals.urls or literals.versions or literals.quoted or literals.given or literals.emoji
-    if extra or facts.overflow or facts.times or facts.affirms or facts.declines or len(facts.sentences) > 2:
-        return None
-    if (
-        facts.corrected
-        or any(s.negations for s in facts.sentences)
-        or facts.question not in {"", "what", "where", "yes_no", "how"}
-    ):
-        return None
-    numbers = [q for q in facts.numbers if q.dimension != "ordinal"]
-    if len(numbers) + len(literals.ids) != 1:
-        return None
-    objects: set[str] = set()
-    actions: set[str] = set()
-    for sentence in facts.sentences:
-        status = words.status.search(sentence.text)
-        if status is not None:
-            actions.add("status")
-        for token in sentence.tokens:
-            if token.low in words.objects or token.low.removesuffix("s") in words.objects:
-                objects.add(token.low if token.low in words.objects else token.low.removesuffix("s"))
-            elif words.status.fullmatch(token.low) or token.low[0].isdigit() or not token.content:
-                continue
-            elif _is_action(token, words):
-                actions.add(token.stem)
-            elif status is None or token.low not in status.group():
-                return None
-    actions -= {"status"} if len(actions) > 1 else set()
-    if len(objects) != 1 or len(actions) > 1 or (numbers and numbers[0].dimension):
-        return None
-    kind = objects.pop()
-    entity = literals.ids[0] if literals.ids else f"{numbers[0].written:.0f}" if numbers[0].written.is_integer() else ""
-    letters = entity.rstrip("0123456789")
-    if letters and kind.startswith(letters) and len(letters) < len(entity):  # ORD-789 is order 789
-        entity = entity[len(letters) :]
-    if not entity:
-        return None
-    key = blake2b(digest_size=32, person=b"antiphon-direct")
-    for part in (str(FACTS_SCHEMA), facts.language, entity, next(iter(actions), "status"), kind):
-        encoded = part.encode("utf-8", "surrogatepass")
-        key.update(len(encoded).to_bytes(8, "big") + encoded)
-    return key.digest()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from fingerprint.facts.tables import Lexicon
 
@@ -102,12 +102,15 @@ _ZH_ORDINAL = re.compile(r"第\s?(\d{1,4})")
 @dataclass(frozen=True, slots=True)
 class Quantity:
     """A number in base units: ``value`` of ``dimension`` ("time", "mass", "eur", "percent", "ordinal", "" for a count);
-    ``noun`` is what is counted, where the next word says so."""
+    ``noun`` is what is counted, where the next word says so; ``role`` is what the words around it make of it
+    ("minimum", "maximum", "from", "to", "about", "rate", …). The role is no part of equality: "up to 5 kg" and
+    "5 kg" hold the same amount."""
 
     value: float
     dimension: str
     noun: str = ""
     written: float = 0.0  # the number as it stands, before conversion to the base unit
+    role: str = field(default="", compare=False)
 
     def __str__(self) -> str:
         return f"{self.value:g} {self.dimension or self.noun}".strip()
@@ -280,7 +283,8 @@ def numbers_of(text: str, words: Lexicon) -> tuple[Quantity, ...]:
             if noun in words.units:
                 dimension, factor = words.units[noun]
                 value, noun = value * factor, ""
-        found.append(Quantity(round(value, 6), dimension, noun, written))
+        role = words.role(text[max(0, match.start() - 28) : match.start(3)], text[match.end(3) : match.end(3) + 28])
+        found.append(Quantity(round(value, 6), dimension, noun, written, role))
         if len(found) >= 120:
             break
     return tuple(dict.fromkeys(found))

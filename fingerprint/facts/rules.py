@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from fingerprint.facts.compare import Frame, frame_of, unmatched_words
+from fingerprint.facts.details import ordered
 from fingerprint.facts.edits import Edit, Edits, edits_between
 from fingerprint.facts.extract import Facts, Sentence, Token, is_noun
 from fingerprint.facts.quantities import Quantity
@@ -616,25 +617,11 @@ def _symmetric(first: Edit, second: Edit, c: Comparison) -> bool:
 
 def _swapped(c: Comparison) -> tuple[str, str] | None:
     """Two words that stand around an ordering word ("to", "than", 到, 比) in one order here, in the other there."""
-    around_a, around_b = _around(c.mine, c.words), _around(c.theirs, c.words)
+    around_a, around_b = ordered(c.mine, c.words), ordered(c.theirs, c.words)
     for left, right in sorted(around_a):
         if (right, left) in around_b and (left, right) not in around_b and (right, left) not in around_a:
             return left, right
     return None
-
-
-def _around(sentences: Iterable[Sentence], words: Lexicon) -> set[tuple[str, str]]:
-    found: set[tuple[str, str]] = set()
-    for sentence in sentences:
-        tokens = sentence.tokens[:120]
-        for at, token in enumerate(tokens):
-            if token.low not in words.ordered:
-                continue
-            left = next((t.stem for t in reversed(tokens[max(0, at - 4) : at]) if t.content or t.low[0].isdigit()), "")
-            right = next((t.stem for t in tokens[at + 1 : at + 5] if t.content or t.low[0].isdigit()), "")
-            if left and right and left != right:
-                found.add((left, right))
-    return found
 
 
 def _formats(c: Comparison) -> Relation:

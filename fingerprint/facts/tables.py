@@ -15,6 +15,7 @@ from typing import Any
 __all__ = ["LANGUAGES", "Lexicon", "lexicon"]
 
 LANGUAGES = ("en", "zh")
+_NOTHING = re.compile(r"(?!)")
 # From the request to the text it hands over: the rest of the line, then a colon that is no clock, or a line break.
 _COLON = r"[^:：\n]{0,80}(?::(?=[^\S\d]|[^\W\d])|：|\n)\s*"
 
@@ -30,6 +31,7 @@ class Lexicon:
     after_to: frozenset[str]  # words before which a chatty 2 or 4 is "to" or "for"
     courtesy: re.Pattern[str]
     negations: re.Pattern[str]
+    inert: frozenset[str]  # words that hold a sign of negation and negate nothing
     prefixes: tuple[str, ...]
     antonyms: re.Pattern[str]
     antonym_sides: dict[str, tuple[tuple[int, int], ...]]  # form -> (pair, side), side 0 or 1
@@ -74,6 +76,18 @@ class Lexicon:
     verbs: frozenset[str]
     status: re.Pattern[str]
     objects: frozenset[str]
+    particles: dict[str, frozenset[str]]  # verb -> the particles with which it means something else
+    commands: re.Pattern[str]  # how a request begins that is no question
+    roles: tuple[tuple[str, re.Pattern[str], re.Pattern[str]], ...]  # name, what stands before, what stands after
+    periods: tuple[tuple[str, re.Pattern[str]], ...]
+    comparatives: re.Pattern[str]
+    titles: frozenset[str]  # words before the name of a person
+    before_place: frozenset[str]  # words before the name of a place
+
+    def role(self, before: str, after: str) -> str:
+        """What the words around a number make of it; "" where they say nothing. Linear in a few dozen characters."""
+        before, after = before.casefold(), after.casefold()
+        return next((n for n, left, right in self.roles if left.search(before) or right.match(after)), "")
 
 
 def _any_of(words: list[str] | frozenset[str] | dict[str, Any], *, bounded: bool) -> re.Pattern[str]:
@@ -163,6 +177,7 @@ def lexicon(language: str) -> Lexicon:
         before_verb=frozenset(words.get("before_verb", "").split()),
         courtesy=re.compile(rf"(?<![^\W_])(?:{courtesy})(?![^\W_])" if spaced else f"(?:{courtesy})", fold),
         negations=_any_of(negations - {"n't"}, bounded=spaced),
+        inert=frozenset(raw["polarity"].get("inert", "").split()),
         prefixes=tuple(raw["polarity"]["prefixes"]),
         antonyms=_any_of(antonyms, bounded=spaced),
         antonym_sides=antonyms,
@@ -210,4 +225,19 @@ def lexicon(language: str) -> Lexicon:
         verbs=frozenset(raw["actions"]["verbs"].split()),
         status=re.compile(raw["actions"]["status"], fold),
         objects=frozenset(raw["actions"]["objects"].split()),
+        particles={
+            verb: frozenset(particles.split())
+            for verb, _, particles in (
+                line.partition(" : ") for line in raw["actions"]["particles"].splitlines() if line.strip()
+            )
+        },
+        commands=re.compile(raw["actions"]["commands"]),
+        roles=tuple(
+            (name, re.compile(f"(?:{before})$") if before else _NOTHING, re.compile(after) if after else _NOTHING)
+            for name, before, after in raw["numbers"]["roles"]
+        ),
+        periods=tuple((name, re.compile(pattern)) for name, pattern in raw["dates"]["periods"]),
+        comparatives=re.compile(raw["quantifiers"]["comparatives"]),
+        titles=frozenset(raw["entities"]["titles"].split()),
+        before_place=frozenset(raw["entities"]["before_place"].split()),
     )
