@@ -355,6 +355,7 @@ async def _ready(request: Request) -> Response:
 async def _metrics(request: Request) -> Response:
     metrics: Metrics = request.app.state.metrics
     cache: Cache | None = request.app.state.cache
+    metrics.see_backend(request.app.state.upstream.reachable)
     if cache is not None:
         # A store that cannot answer now must not take the other numbers away.
         with suppress(TimeoutError, StoreError):

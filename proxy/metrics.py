@@ -7,10 +7,19 @@ children used on every request are bound once: counting costs a dictionary look-
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Literal
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Metric, generate_latest
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    Metric,
+    ProcessCollector,
+    generate_latest,
+)
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
@@ -123,8 +132,16 @@ class Metrics:
         self.ready = Gauge("antiphon_ready", "1 when ready, 0 when not.", registry=registry)
         self.degraded = Gauge("antiphon_degraded", "1 while requests are only passed through.", registry=registry)
 
+        self.backend_reachable = Gauge(
+            "antiphon_backend_reachable",
+            "1 while the backend takes connections, 0 while not, NaN before the first try.",
+            registry=registry,
+        )
+        self.see_backend(None)
+
         self._store = _StoreCollector()
         registry.register(self._store)
+        ProcessCollector(registry=registry)  # memory, CPU, open files of this process, under their usual names
 
         self._request = functools.lru_cache(maxsize=512)(lambda reuse, endpoint: self.requests.labels(reuse, endpoint))
         self._reason = functools.lru_cache(maxsize=512)(lambda reuse, reason: self.reasons.labels(reuse, reason))
@@ -159,6 +176,10 @@ class Metrics:
     def timed(self, embedder: TextEmbedder) -> TextEmbedder:
         """The same embedder, with its time counted."""
         return _Timed(embedder, self.embed_seconds)
+
+    def see_backend(self, reachable: bool | None) -> None:
+        """Take over whether the backend took the last connection; ``None``: not tried yet."""
+        self.backend_reachable.set(math.nan if reachable is None else reachable)
 
     def see_store(self, stats: StoreStats) -> None:
         """Take over the store's own numbers; they are reported until the next call."""

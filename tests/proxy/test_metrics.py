@@ -88,5 +88,5 @@ def test_an_embedder_is_timed_and_otherwise_the_same() -> None:
 
 @pytest.mark.parametrize(("name", "text"), sorted(metric_names().items()))
 def test_every_metric_has_a_help_text_and_a_conventional_name(name: str, text: str) -> None:
-    assert name.startswith("antiphon_")
+    assert name.startswith(("antiphon_", "process_"))
     assert text.endswith(".")
