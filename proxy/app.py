@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Final
 from starlette.applications import Starlette
 from starlette.routing import Mount
 
-from fingerprint.conversation import Turn
 from fingerprint.embedding.base import EmbedderError, TextEmbedder
 from proxy import admin
 from proxy.admin import Readiness
@@ -21,11 +20,13 @@ from proxy.endpoints import ENDPOINTS
 from proxy.errors import ClientGone, ReplyCut, UpstreamError
 from proxy.metrics import Metrics
 from proxy.settings import Settings, policy_of
+from proxy.thresholds import ThresholdsWatch
 from proxy.turns import Turns
 from proxy.upstream import Receive, Scope, Send, Upstream, reply_error
 from proxy.versions import VersionWatcher
+from store.confidence.thresholds_file import NoConfidence
 from store.errors import SchemaTooNew, StoreError, UnsupportedStore
-from store.types import Candidate, Policy, ReuseConfidence
+from store.types import Policy, ReuseConfidence
 
 if TYPE_CHECKING:
     from store.cache import Cache
@@ -146,11 +147,17 @@ def create_app(settings: Settings, *, open_with: OpenCache | None = None) -> Ant
         if told:
             log.info("the cache is open now; turns are answered from it")
         turns.embedder = opened.embedder
+        watch = ThresholdsWatch(settings.decision, opened.cache, metrics)
+        await watch.begin()
         app.state.cache = turns.cache = opened.cache
-        if opened.why:
-            readiness.degraded(opened.why)
-        else:
-            readiness.ready()
+
+        def settled(fault: str) -> None:
+            told = "; ".join(filter(None, (opened.why, fault)))
+            if readiness.state != "stopping":
+                readiness.degraded(told) if told else readiness.ready()
+
+        settled(watch.fault)
+        await watch.run(settled)
 
     @contextlib.asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
@@ -247,7 +254,7 @@ class Opener:
             policy = confidences.thresholds()
         except Exception as error:  # whatever is wrong with the artefact, exact repeats do not need it
             log.exception("no reuse confidence: only exact repeats are served")
-            confidence, policy, embedder = _NoConfidence(), Policy(answer=1.0, verify=1.0), None
+            confidence, policy, embedder = NoConfidence(), Policy(answer=1.0, verify=1.0), None
             why = f"no reuse confidence, so only exact repeats are served: {error}"
         return _Loaded(name, embedder, confidence, policy, why)
 
@@ -255,18 +262,6 @@ class Opener:
 async def open_cache(settings: Settings, *, metrics: Metrics | None = None) -> Opened:
     """Open the store once, as `Opener` does."""
     return await Opener(metrics)(settings)
-
-
-class _NoConfidence:
-    """Trusts nothing."""
-
-    version = "none"
-
-    def first(self, query: Turn, candidate: Candidate) -> float:
-        return 0.0
-
-    def second(self, query: Turn, candidate: Candidate, first: float) -> float:
-        return 0.0
 
 
 def _asks_for_websocket(scope: Scope) -> bool:

@@ -245,11 +245,19 @@ def _confidence(patient: Patient) -> Iterator[Finding]:
         yield Finding("confidence", "problem", f"the reuse confidence does not load: {error}", "reinstall antiphon")
         return
     decision = patient.settings.decision
+    source = confidence.version
+    if decision.thresholds_file is not None:
+        from store.confidence.thresholds_file import ThresholdsError, read_thresholds
+
+        try:
+            policy = read_thresholds(decision.thresholds_file, confidence.version).policy
+            source += f" with {decision.thresholds_file}"
+        except ThresholdsError as error:
+            yield Finding("confidence", "problem", str(error), "run antiphon calibrate, or unset the setting")
+            return
     answer = policy.answer if decision.answer is None else decision.answer
     verify = policy.verify if decision.verify is None else decision.verify
-    seen = (
-        f"{confidence.version}; an answer is reused from {answer:.4f} on, looked at more closely from {verify:.4f} on"
-    )
+    seen = f"{source}; an answer is reused from {answer:.4f} on, looked at more closely from {verify:.4f} on"
     if answer < policy.answer:
         advice = f"remove decision.answer unless you have measured it; the calibrated threshold is {policy.answer:.4f}"
         yield Finding(

@@ -128,6 +128,18 @@ class Metrics:
             "Requests that shared a call to the backend which another had made.",
             registry=registry,
         )
+        self.thresholds = Gauge(
+            "antiphon_threshold",
+            "Thresholds of the reuse decision that are in force, by name (answer, verify).",
+            ["name"],
+            registry=registry,
+        )
+        self.threshold_loads = Counter(
+            "antiphon_thresholds_file_reads_total",
+            "Reads of the operator's thresholds file after a change, by outcome (loaded, refused).",
+            ["outcome"],
+            registry=registry,
+        )
         self.in_flight = Gauge("antiphon_requests_in_flight", "Requests being served.", registry=registry)
         self.ready = Gauge("antiphon_ready", "1 when ready, 0 when not.", registry=registry)
         self.degraded = Gauge("antiphon_degraded", "1 while requests are only passed through.", registry=registry)

@@ -239,6 +239,15 @@ class DecisionSettings(_Section):
         "calibrated threshold shipped with the confidence model.",
     )
     max_candidates: int = Field(8, ge=1, le=64, description="Stored turns compared with the new one, at most.")
+    thresholds_file: Path | None = Field(
+        None,
+        description="File of `antiphon calibrate` with the operator's own thresholds; read again whenever it changes. "
+        "A broken one keeps the thresholds in force; at the start it leaves exact repeats only, until it is mended. "
+        "`answer` and `verify`, where set, go before it.",
+    )
+    thresholds_interval_s: float = Field(
+        2.0, gt=0, le=3600, description="Seconds between looks at whether `thresholds_file` has changed."
+    )
 
     @model_validator(mode="after")
     def _ordered(self) -> DecisionSettings:

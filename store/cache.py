@@ -177,6 +177,20 @@ class Cache:
             return False
         return self._writer.dropped == dropped
 
+    @property
+    def confidence(self) -> ReuseConfidence:
+        """What judges the candidates."""
+        return self._confidence
+
+    @property
+    def policy(self) -> Policy:
+        """The thresholds in force."""
+        return self._policy
+
+    def decide_by(self, policy: Policy, confidence: ReuseConfidence) -> None:
+        """Take other thresholds, and the confidence they belong to, from the next decision on."""
+        self._policy, self._confidence = policy, confidence
+
     # ------------------------------------------------------------------------------------------ looking up
 
     def exact_now(self, query: Query) -> Hit | None:
