@@ -127,10 +127,12 @@ async def measure(
     shared: bool = False,
     labels: Sequence[Pair] | None = None,
     console: Console | None = None,
+    window_rounds: int | None = None,
 ) -> list[Outcome]:
     """Ask every pair; outcomes in the order of ``pairs`` (with ``shared``, without those left out).
 
-    ``labels`` are the pairs that say which turns are equivalent, where ``pairs`` is only a part of them.
+    ``labels`` are the pairs that say which turns are equivalent, where ``pairs`` is only a part of them;
+    ``window_rounds`` replaces the store's own setting.
     """
     settings = StoreSettings(
         url="sqlite://",
@@ -140,6 +142,8 @@ async def measure(
         write_queue_size=1_000_000,
         max_entries=10_000_000,
     )
+    if window_rounds is not None:
+        settings = settings.model_copy(update={"window_rounds": window_rounds})
     classes = _Classes(pairs if labels is None else labels)
     cache = await Cache.open(settings, embedder=embedder, confidence=confidence, policy=policy)
     stored: dict[str, Turn] = {}

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from proxy import cli_measure
 from proxy.cli_output import FAILED, UNUSABLE, CommandError, complain, say, say_finding, say_json, say_table
 
 if TYPE_CHECKING:
@@ -324,6 +325,9 @@ def eval_pairs(
     except (KeyError, ValueError) as error:
         names = ", ".join(file.name for file in files)
         raise CommandError(f"{names}: not in the pair format ({error})", UNUSABLE) from error
+
+
+cli_measure.register(app)
 
 
 def _plain(value: Any) -> str:

@@ -1,0 +1,97 @@
+"""The commands that measure: ``antiphon calibrate``, ``antiphon shadow``, ``antiphon replay``.
+
+Part of the command line, so it may import every room, and does so lazily: `register` hangs them into the app.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, cast
+
+import typer
+
+from proxy.cli_output import FAILED, UNUSABLE, CommandError
+
+if TYPE_CHECKING:
+    from eval.calibration.refit import Method
+
+__all__ = ["register"]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to the app."""
+    app.command()(calibrate)
+
+
+@contextmanager
+def _needing_extra() -> Iterator[None]:
+    """Say which extra is missing where an import fails."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        raise CommandError(f"{error.name} is missing: pip install 'antiphon[eval]'", UNUSABLE) from None
+
+
+def calibrate(
+    files: Annotated[list[Path], typer.Argument(metavar="FILE…", help="Labelled pairs, one JSON object a line.")],
+    precision: Annotated[
+        float, typer.Option("--precision", metavar="P", help="Share of the hits that must be right.")
+    ] = 0.99,
+    budget: Annotated[
+        float | None,
+        typer.Option(
+            "--budget",
+            metavar="B",
+            help="Instead: share of the turns without a right stored answer that may be served one.",
+        ),
+    ] = None,
+    certainty: Annotated[float, typer.Option("--certainty", metavar="C", help="How sure the promise must be.")] = 0.95,
+    equal_share: Annotated[
+        float | None,
+        typer.Option(
+            "--equal-share",
+            metavar="S",
+            help="Share of look-ups in your traffic whose best stored answer is right, where the file differs.",
+        ),
+    ] = None,
+    refit: Annotated[
+        str | None, typer.Option("--refit", metavar="METHOD", help="Correct the confidence, too: isotonic or platt.")
+    ] = None,
+    windows: Annotated[
+        str, typer.Option("--windows", metavar="N,N…", help="Window lengths, in rounds, to compare; empty: none.")
+    ] = "3,5,10",
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="FILE", help="Write the thresholds file (decision.thresholds_file).")
+    ] = None,
+    json_out: Annotated[Path | None, typer.Option("--json", metavar="OUT", help="Write all figures here.")] = None,
+    limit: Annotated[int | None, typer.Option("--limit", min=1, help="Samples taken, at most.")] = None,
+    seed: Annotated[int, typer.Option("--seed", help="For what is drawn at random.")] = 0,
+) -> None:
+    """Find the thresholds that keep a promise on your own data; exit code 1 where the data do not support it."""
+    for file in files:
+        if not file.is_file():
+            raise CommandError(f"there is no file {file}", UNUSABLE)
+    with _needing_extra():
+        from eval.calibration.choose import Goal
+        from eval.calibration.command import Options, run
+    method: Method | None = None
+    if refit is not None:
+        if refit not in ("isotonic", "platt"):
+            raise CommandError(f"--refit {refit}: write isotonic or platt", UNUSABLE)
+        method = cast("Method", refit)
+    try:
+        goal = Goal("precision", precision, certainty, equal_share)
+        if budget is not None:
+            goal = Goal("budget", budget, certainty)
+        lengths = tuple(int(word) for word in windows.split(",") if word.strip())
+    except ValueError as error:
+        raise CommandError(str(error), UNUSABLE) from None
+    options = Options(goal, lengths, method, limit, seed)
+    try:
+        supported = run(files, options, out=out, json_out=json_out)
+    except (KeyError, ValueError) as error:
+        raise CommandError(f"{', '.join(f.name for f in files)}: not in the pair format ({error})", UNUSABLE) from error
+    if not supported:
+        raise typer.Exit(FAILED)
