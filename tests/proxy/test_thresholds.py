@@ -33,6 +33,13 @@ def answer(proxy: Proxy) -> float:
     return float(proxy.app.state.cache.policy.answer)
 
 
+def store(proxy: Proxy, question: str) -> None:
+    """Ask, and wait until the answer can be found by meaning."""
+    before = len(proxy.app.state.cache._index)
+    proxy.ask(question)
+    until(lambda: len(proxy.app.state.cache._index) > before)
+
+
 def settings(file: Path) -> dict[str, Any]:
     return {"thresholds_file": file, "thresholds_interval_s": 0.05}
 
@@ -44,11 +51,11 @@ def test_a_changed_file_counts_from_the_next_turn_and_a_broken_one_changes_nothi
     write(file, answer=0.999)
     with running_proxy(backend.url, decision=settings(file)) as proxy:
         assert answer(proxy) == 0.999
-        proxy.ask(NEAR[0])
+        store(proxy, NEAR[0])
         assert proxy.ask(NEAR[1]).reuse == "miss"
         write(file, answer=0.6)
         until(lambda: answer(proxy) == 0.6)
-        proxy.ask("where is the town hall")
+        store(proxy, "where is the town hall")
         assert proxy.ask("where is the town hall inside").reuse == "answer"
 
         file.write_text("{")
@@ -71,7 +78,7 @@ def test_with_a_broken_file_at_the_start_only_exact_repeats_are_served(backend: 
     write(file, model="another-model")
     with running_proxy(backend.url, decision=settings(file)) as proxy:
         assert "only exact repeats" in proxy.app.state.readiness.why
-        proxy.ask(NEAR[0])
+        store(proxy, NEAR[0])
         assert proxy.ask(NEAR[0]).reuse == "answer"
         assert proxy.ask(NEAR[1]).reuse == "miss"
         write(file)
@@ -83,7 +90,7 @@ def test_a_curve_in_the_file_corrects_the_confidence(backend: Any, tmp_path: Pat
     file = tmp_path / "mine.json"
     write(file, correction={"scores": [0, 1], "probabilities": [0, 0.4]})
     with running_proxy(backend.url, decision=settings(file)) as proxy:
-        proxy.ask(NEAR[0])
+        store(proxy, NEAR[0])
         got = proxy.ask(NEAR[1])
         assert got.reuse == "miss" and 0 < float(got.headers["x-antiphon-confidence"]) <= 0.4
 
