@@ -18,11 +18,13 @@ import msgspec
 
 from fingerprint.conversation import Message, Turn
 from fingerprint.errors import NotUnderstood
+from fingerprint.facts import FACTS_SCHEMA
 from fingerprint.text import SCHEMA_VERSION, has_lone_surrogates, normalise, utf8
 
 __all__ = [
     "CONVERSATION_FIELDS",
     "DENY",
+    "FINGERPRINT_SCHEMA",
     "IdentityParts",
     "Scope",
     "canonical",
@@ -62,6 +64,9 @@ _ENCODE: Final = msgspec.msgpack.Encoder(order="deterministic").encode
 _BIG_INT, _ODD_TEXT, _ODD_MAP = 1, 2, 3  # MessagePack extension types of our own
 _KEY_BYTES: Final = 32
 
+FINGERPRINT_SCHEMA: Final = f"text-{SCHEMA_VERSION}/facts-{FACTS_SCHEMA}"
+"""What texts were read with: the text pipeline and the structural fingerprint. Part of every identity."""
+
 
 @dataclass(frozen=True, slots=True)
 class IdentityParts:
@@ -77,6 +82,7 @@ class IdentityParts:
     knowledge_version: str
     fingerprint_schema: str
     embedder: str
+    decision: str  # version of the reuse confidence that decides what may stand for what
     fields: str  # hex digest of every other request field that changes an answer
 
 
@@ -126,6 +132,7 @@ def identity_parts(
     tokenizer: str = "",
     knowledge_version: str = "",
     embedder: str = "",
+    decision: str = "",
     volatile_patterns: Sequence[re.Pattern[str]] = (),
     conversation_fields: frozenset[str] | None = None,
 ) -> IdentityParts:
@@ -163,8 +170,9 @@ def identity_parts(
         system_prompt=_system_digest(turn.system, volatile_patterns),
         tools=tools,
         knowledge_version=knowledge_version,
-        fingerprint_schema=SCHEMA_VERSION,
+        fingerprint_schema=FINGERPRINT_SCHEMA,
         embedder=embedder,
+        decision=decision,
         fields=_hex("fields", canonical(fields)),
     )
 
@@ -185,6 +193,7 @@ def identity_key(parts: IdentityParts) -> bytes:
                 parts.knowledge_version,
                 parts.fingerprint_schema,
                 parts.embedder,
+                parts.decision,
                 parts.fields,
             )
         ),

@@ -52,6 +52,7 @@ class Opened:
     cache: Cache
     embedder: str
     why: str = ""
+    decision: str = ""  # version of the reuse confidence
 
 
 OpenCache = Callable[[Settings], Awaitable[Opened]]
@@ -146,7 +147,7 @@ def create_app(settings: Settings, *, open_with: OpenCache | None = None) -> Ant
             opened = await try_to_open()
         if told:
             log.info("the cache is open now; turns are answered from it")
-        turns.embedder = opened.embedder
+        turns.embedder, turns.decision = opened.embedder, opened.decision
         watch = ThresholdsWatch(settings.decision, opened.cache, metrics)
         await watch.begin()
         app.state.cache = turns.cache = opened.cache
@@ -231,7 +232,7 @@ class Opener:
         loaded = self._loaded = self._loaded or await self._load()
         policy = policy_of(settings.decision, loaded.policy)
         cache = await Cache.open(settings.store, embedder=loaded.embedder, confidence=loaded.confidence, policy=policy)
-        return Opened(cache, loaded.name, loaded.why)
+        return Opened(cache, loaded.name, loaded.why, cache.decision)
 
     async def _load(self) -> _Loaded:
         from fingerprint.embedding.router import load_router

@@ -164,7 +164,7 @@ class Local:
                 if settings.upstream.version_interval_s > 0 and not await versions.refresh():
                     complain("the backend does not tell its version, so answers of a known version are not found")
                 turns = Turns(settings, upstream, versions, Metrics())
-                turns.cache, turns.embedder = cache, router.name
+                turns.cache, turns.embedder, turns.decision = cache, router.name, cache.decision
                 return await explained(cache, turns, Headers(dict(headers)), path, body, peer=None)
             finally:
                 await upstream.aclose()

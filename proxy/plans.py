@@ -76,17 +76,22 @@ class Plan:
     ttl_s: float | None = None
     extra_identity: Json = field(default_factory=dict)
     _query: Query | None = None
-    _made_for: tuple[Version, str] | None = None
+    _made_for: tuple[Version, str, str] | None = None
 
-    def query(self, version: Version, embedder: str, volatile: tuple[re.Pattern[str], ...] = ()) -> Query:
-        """Return the turn as the store sees it while the backend is at ``version``. Raises `NotUnderstood`."""
-        made_for = (version, embedder)
+    def query(
+        self, version: Version, embedder: str, volatile: tuple[re.Pattern[str], ...] = (), *, decision: str = ""
+    ) -> Query:
+        """Return the turn as the store sees it while the backend is at ``version``. Raises `NotUnderstood`.
+
+        ``embedder`` and ``decision`` are the names of what finds and what judges; both are part of the identity.
+        """
+        made_for = (version, embedder, decision)
         if self._query is None or self._made_for != made_for:
-            self._query = self._make(version, embedder, volatile)
+            self._query = self._make(version, embedder, volatile, decision)
             self._made_for = made_for
         return self._query
 
-    def _make(self, version: Version, embedder: str, volatile: tuple[re.Pattern[str], ...]) -> Query:
+    def _make(self, version: Version, embedder: str, volatile: tuple[re.Pattern[str], ...], decision: str) -> Query:
         assert self.turn is not None
         parts = keys.identity_parts(
             self.endpoint.name,
@@ -96,6 +101,7 @@ class Plan:
             tokenizer=version.tokenizer,
             knowledge_version=self.knowledge_version,
             embedder=embedder,
+            decision=decision,
             volatile_patterns=volatile,
         )
         identity = keys.identity_key(parts)

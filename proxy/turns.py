@@ -100,6 +100,7 @@ class Turns:
         self._logged: dict[str, float] = {}
         self.cache: Cache | None = None
         self.embedder = ""  # name of the embedder, part of the identity
+        self.decision = ""  # version of the reuse confidence, part of the identity
 
     # ------------------------------------------------------------------------------------------ for the admin surface
 
@@ -598,7 +599,7 @@ class Turns:
         try:
             if verdict.weight_version is not None:
                 if verdict.weight_version != version.reported:
-                    query = plan.query(self._versions.version_of(verdict.weight_version), self.embedder, self._volatile)
+                    query = self._query(plan, self._versions.version_of(verdict.weight_version))
             elif not await self._versions.unchanged(version):
                 return
             if query.ttl_s != flight.ttl_s:
@@ -657,8 +658,9 @@ class Turns:
     def _volatile(self) -> tuple[Any, ...]:
         return self._settings.sharing.volatile_system_parts
 
-    def _query(self, plan: Plan) -> Query:
-        return plan.query(self._versions.current, self.embedder, self._volatile)
+    def _query(self, plan: Plan, version: Version | None = None) -> Query:
+        version = version or self._versions.current
+        return plan.query(version, self.embedder, self._volatile, decision=self.decision)
 
     async def _search(self, cache: Cache, query: Query) -> tuple[Hit | None, Decision | None]:
         began = time.perf_counter()

@@ -35,6 +35,7 @@ from store.ids import IdMaker
 from store.index import Bucket, VectorIndex, one_thread
 from store.memory import Kept, Memory
 from store.pool import Pool, Unanswered
+from store.prints import Prints
 from store.recent import Recent
 from store.retrieval import candidates, retrieve
 from store.rows import EntryRow, StoreStats, row_of
@@ -84,6 +85,9 @@ class Cache:
         self.failures = Failures()
         self._database = database
         self._confidence = confidence
+        self.decision = confidence.version
+        """The version of the artefact that decides: part of every identity. Other thresholds (`decide_by`) make no
+        other artefact: what was stored stays reachable."""
         self._policy = policy
         self._objections = objections
         self._clock = clock
@@ -106,8 +110,10 @@ class Cache:
             self._followers,
             self.failures,
             deadline_s=settings.embed_deadline_ms / 1000,
+            strategy=settings.context_strategy,
             rounds=settings.window_rounds,
         )
+        self._prints = Prints(self._writer, self.failures)
         self._readers = Pool("read", settings.read_threads, settings.lookup_deadline_ms / 1000, self.failures)
         self._deciders = Pool("decide", 1, settings.decide_deadline_ms / 1000, self.failures)
         self._upkeep = ThreadPoolExecutor(1, "antiphon-upkeep", initializer=one_thread)
@@ -170,6 +176,7 @@ class Cache:
         """Wait until everything queued is committed, vectors under way too; False where a write was dropped."""
         dropped = self._writer.dropped
         await asyncio.to_thread(self._vectors.wait)
+        await asyncio.to_thread(self._prints.wait)
         self._hits.write()
         try:
             await asyncio.wrap_future(self._writer.ask(None))
@@ -230,6 +237,7 @@ class Cache:
             if not chosen:
                 return Decision("miss", "no candidate"), None
             decision = await self._decide(query, chosen, thorough)
+            self._prints.lacking(chosen, decision, self._policy.verify)
             if decision.level != "answer" or decision.entry_id is None:
                 return decision, None
             hit = await self._hit_for(query, decision, chosen)
@@ -428,13 +436,14 @@ class Cache:
                 now=now,
             )
         )
-        window = None
-        if any(one.window is not None for one, _ in found.near):
-            window = await self._vectors.of_window(query.turn, message.space, spent_s)
+        context = None
+        if query.turn.history and any(one.fresh or one.window is not None for one, _ in found.near):
+            context = await self._vectors.of_context(query.turn, message.space, spent_s)
         return candidates(
             query,
             found,
-            window=window,
+            context=context,
+            context_name=self._vectors.context_name,
             count=self._policy.max_candidates,
             now=now,
             servable=lambda one: self._servable(
@@ -600,6 +609,7 @@ class Cache:
 
     def _stop_threads(self, timeout_s: float) -> None:
         self._vectors.close(min(timeout_s, _VECTOR_S))
+        self._prints.close()
         self._writer.close(timeout_s)
         self._readers.close()
         self._deciders.close()

@@ -6,7 +6,7 @@ seconds since the epoch, UTC. A *node* is the id of an entry or of a wording.
 
 from __future__ import annotations
 
-from sqlalchemy import BigInteger, Float, ForeignKey, Index, Integer, LargeBinary, String, Text
+from sqlalchemy import BigInteger, Float, ForeignKey, Index, Integer, LargeBinary, String, Text, false
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 __all__ = ["Bar", "Base", "Entry", "Identity", "Place", "Purge", "SessionTurn", "Vector", "Wording"]
@@ -41,6 +41,7 @@ class Identity(Base):
     fingerprint_schema: Mapped[str] = mapped_column(Text)
     embedder: Mapped[str] = mapped_column(Text)
     fields: Mapped[str] = mapped_column(Text)
+    decision: Mapped[str] = mapped_column(Text, server_default="")  # version of the artefact that decides
 
 
 class Entry(Base):
@@ -50,6 +51,7 @@ class Entry(Base):
     __table_args__ = (
         Index("ix_entries_exact_key", "exact_key"),
         Index("ix_entries_parent", "parent"),
+        Index("ix_entries_direct", "direct"),
         Index("ix_entries_identity", "identity_number"),
         Index("ix_entries_expires_at", "expires_at"),
         Index("ix_entries_last_used_at", "last_used_at"),
@@ -81,6 +83,7 @@ class Entry(Base):
     fingerprint: Mapped[bytes | None] = mapped_column(LargeBinary)
     question: Mapped[bytes] = mapped_column(LargeBinary)  # codec.pack_question
     answer: Mapped[bytes] = mapped_column(LargeBinary)  # codec.pack_answer: body and text
+    direct: Mapped[bytes | None] = mapped_column(_Key)  # retrieval.scoped_direct; None: it asks for no numbered thing
 
 
 class Vector(Base):
@@ -92,6 +95,9 @@ class Vector(Base):
     space: Mapped[str] = mapped_column(Text)  # vectors of two spaces are never compared
     query: Mapped[bytes | None] = mapped_column(LargeBinary)  # of the last message; None: no embedder reads it
     window: Mapped[bytes | None] = mapped_column(LargeBinary)  # of the rounds before it
+    topic: Mapped[bytes | None] = mapped_column(LargeBinary)  # of the first turn, or of a summary
+    context: Mapped[str] = mapped_column(Text, server_default="")  # the strategy that made window and topic
+    fresh: Mapped[bool] = mapped_column(server_default=false())  # nothing said before it counts
 
 
 class Wording(Base):

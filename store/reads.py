@@ -24,6 +24,7 @@ __all__ = [
     "children",
     "conditions",
     "count",
+    "direct",
     "entry",
     "exact",
     "listing",
@@ -62,9 +63,22 @@ _ENTRY = select(*_KEPT).where(
     Entry.id == bindparam("id"), Entry.state == _SERVABLE, Entry.expires_at > bindparam("now")
 )
 _NODE = select(Place.node).where(Place.place_key == bindparam("key"))
-_NEAR = (Entry.number, Entry.id, Entry.exact_key, Entry.parent, Entry.depth, Entry.created_at, Entry.question)
+_NEAR = (
+    Entry.number,
+    Entry.id,
+    Entry.exact_key,
+    Entry.parent,
+    Entry.depth,
+    Entry.created_at,
+    Entry.question,
+    Entry.fingerprint,
+    Vector.window,
+    Vector.topic,
+    Vector.context,
+    Vector.fresh,
+)
 _NEAREST = (
-    select(*_NEAR, Vector.window)
+    select(*_NEAR)
     .join(Vector, Vector.number == Entry.number)
     .where(
         Entry.number.in_(bindparam("numbers", expanding=True)),
@@ -74,7 +88,7 @@ _NEAREST = (
     )
 )
 _CHILDREN = (
-    select(*_NEAR, Vector.window, Vector.query)
+    select(*_NEAR, Vector.query)
     .join(Vector, Vector.number == Entry.number)
     .where(
         # A place belongs to one partition and identity, and so does what hangs from it. The identity is not asked for
@@ -84,6 +98,22 @@ _CHILDREN = (
         Entry.semantic,
         Entry.expires_at > bindparam("now"),
         Entry.partition == bindparam("partition"),
+        Vector.space == bindparam("space"),
+        Vector.query.is_not(None),
+    )
+    .order_by(Entry.number.desc())
+    .limit(bindparam("limit"))
+)
+
+
+_DIRECT = (
+    select(*_NEAR, Vector.query)
+    .join(Vector, Vector.number == Entry.number)
+    .where(
+        Entry.direct == bindparam("key"),
+        Entry.state == _SERVABLE,
+        Entry.semantic,
+        Entry.expires_at > bindparam("now"),
         Vector.space == bindparam("space"),
         Vector.query.is_not(None),
     )
@@ -144,7 +174,11 @@ class Near:
     depth: int  # messages before it
     created_at: float
     question: bytes
+    fingerprint: bytes | None
     window: bytes | None
+    topic: bytes | None
+    context: str  # the strategy that made window and topic
+    fresh: bool  # nothing said before it counts
 
 
 def nearest(connection: Connection, numbers: Sequence[int], now: float) -> list[Near]:
@@ -167,6 +201,12 @@ def children(
     """Return the newest ``limit`` servable entries that hang from a node, each with its query vector."""
     scope = {"node": node, "partition": partition, "space": space, "limit": limit, "now": now}
     return [(_near(row[:-1]), row.query) for row in connection.execute(_CHILDREN, scope).all()]
+
+
+def direct(connection: Connection, key: bytes, *, space: str, limit: int, now: float) -> list[tuple[Near, bytes]]:
+    """Return the newest ``limit`` servable entries of one (scoped) direct key, each with its query vector."""
+    rows = connection.execute(_DIRECT, {"key": key, "space": space, "limit": limit, "now": now}).all()
+    return [(_near(row[:-1]), row.query) for row in rows]
 
 
 def _near(row: Any) -> Near:
@@ -265,6 +305,7 @@ _PARTS: Final = (
     "knowledge_version",
     "fingerprint_schema",
     "embedder",
+    "decision",
     "fields",
 )
 DIMENSIONS: Final = ("entry", "partition", "identity", "state", *_PARTS)

@@ -4,24 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from sqlalchemy import Connection
 
+from fingerprint.facts import direct_key, unpack
+from fingerprint.keys import canonical, digest
 from store.codec import unpack_question, unpack_vector
 from store.index import Bucket, VectorIndex
-from store.reads import Near, children, nearest, node_of
+from store.reads import Near, children, direct, nearest, node_of
 from store.types import Candidate, Query
-from store.window import cosine
+from store.window import ContextVectors, cosine
 
-__all__ = ["Found", "candidates", "retrieve"]
+__all__ = ["Found", "candidates", "retrieve", "scoped_direct"]
 
 Floats = NDArray[np.float32]
 
 _CHILDREN: Final = 64  # newest turns under the same node that are looked at
-_WINDOW_SHARE: Final = 0.2  # of the window, and of the same node, against the message, in the order of candidates
+_WINDOW_SHARE: Final = 0.2  # of the context, and of the same node, against the message, in the order of candidates
+_TOPIC_SHARE: Final = 0.3  # of the topic, in a context that has one
+_DIRECT_SHARE: Final = 2.0  # what asks the same of the same numbered thing comes first
+_DIRECT: Final = 4  # newest entries of one direct key that are looked at
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +35,7 @@ class Found:
 
     near: list[tuple[Near, float]]  # with the cosine of the two messages
     node: str | None  # the node the query hangs from; None: the root, or not known
+    direct: frozenset[int] = frozenset()  # numbers of those that ask the same of the same numbered thing
 
 
 def retrieve(
@@ -61,34 +67,64 @@ def retrieve(
             now=now,
         )
         found += [(one, _cosine(vector, of)) for one, of in under if one.number not in similarities]
-    return Found(found, node)
+    key = direct_key(query.turn)
+    if key is None:
+        return Found(found, node)
+    same = direct(connection, scoped_direct(query.partition, query.identity, key), space=space, limit=_DIRECT, now=now)
+    known = {one.number for one, _ in found}
+    found += [(one, _cosine(vector, of)) for one, of in same if one.number not in known]
+    return Found(found, node, frozenset(one.number for one, _ in same))
+
+
+def scoped_direct(partition: bytes, identity: bytes, key: bytes) -> bytes:
+    """The direct key of a turn within its partition and identity, 32 bytes."""
+    return digest("direct", canonical((partition, identity, key)))
 
 
 def candidates(
     query: Query,
     found: Found,
     *,
-    window: Floats | None,
+    context: ContextVectors | None,
+    context_name: str,
     count: int,
     now: float,
     servable: Callable[[Near], bool],
 ) -> list[Candidate]:
     """Return the ``count`` most promising of ``found`` as candidates, best first.
 
-    ``window`` is the query's, shape (d,), None where it has no history or none that could be embedded. Two turns
-    without history have the same (empty) context: their place is the same, the root. A window that is missing on one
-    side says nothing, so its similarity is 0.
+    ``context`` is the query's; None where no stored turn has one. Two turns before which nothing was said (or nothing
+    that counts) have the same, empty context. One that is missing on one side, or was made by another strategy, says
+    nothing, so its similarity is 0.
     """
-    ranked: list[tuple[float, Near, float, float, bool]] = []
+    fresh = not query.turn.history if context is None else context.fresh
+    ranked: list[_Ranked] = []
     for one, similarity in found.near:
         if not servable(one):
             continue
         rootless = not query.turn.history and one.depth == 0
         same_place = rootless or (found.node is not None and one.parent == found.node)
-        around = 1.0 if rootless else _cosine(window, one.window)
-        ranked.append((similarity + _WINDOW_SHARE * (around + same_place), one, similarity, around, same_place))
-    ranked.sort(key=lambda item: item[0], reverse=True)
+        comparable = one.context == context_name
+        around = 1.0 if rootless or (comparable and fresh and one.fresh) else 0.0
+        topic = 0.0
+        if context is not None and comparable and not around:
+            around, topic = _cosine(context.window, one.window), _cosine(context.topic, one.topic)
+            if topic:
+                around = (1 - _TOPIC_SHARE) * around + _TOPIC_SHARE * topic
+        is_direct = one.number in found.direct
+        worth = similarity + _WINDOW_SHARE * (around + same_place) + _DIRECT_SHARE * is_direct
+        ranked.append(_Ranked(worth, one, similarity, around, same_place, is_direct))
+    ranked.sort(key=lambda item: item.worth, reverse=True)
     return list(_candidates(query, ranked[:count], now))
+
+
+class _Ranked(NamedTuple):
+    worth: float
+    near: Near
+    similarity: float
+    around: float
+    same_place: bool
+    direct: bool
 
 
 def _cosine(vector: Floats | None, stored: bytes | None) -> float:
@@ -101,10 +137,8 @@ def _cosine(vector: Floats | None, stored: bytes | None) -> float:
         return 0.0
 
 
-def _candidates(
-    query: Query, ranked: Iterable[tuple[float, Near, float, float, bool]], now: float
-) -> Iterable[Candidate]:
-    for _, one, similarity, around, same_place in ranked:
+def _candidates(query: Query, ranked: Iterable[_Ranked], now: float) -> Iterable[Candidate]:
+    for _, one, similarity, around, same_place, is_direct in ranked:
         try:
             turn = unpack_question(one.question, query.turn.system)
         except ValueError:  # damaged: as good as not there
@@ -116,4 +150,6 @@ def _candidates(
             window_similarity=around,
             same_place=same_place,
             age_s=max(0.0, now - one.created_at),
+            direct=is_direct,
+            fingerprint=None if one.fingerprint is None else unpack(one.fingerprint),
         )

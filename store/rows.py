@@ -89,6 +89,7 @@ def row_of(row: Row[Any]) -> EntryRow:
             knowledge_version=row.knowledge_version,
             fingerprint_schema=row.fingerprint_schema,
             embedder=row.embedder,
+            decision=row.decision,
             fields=row.fields,
         ),
         question=question[:_EXCERPT],

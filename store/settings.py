@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from store.window import ContextStrategy
+
 __all__ = ["StoreSettings"]
 
 
@@ -64,6 +66,12 @@ class StoreSettings(BaseModel):
     )
     window_rounds: int = Field(
         5, ge=0, le=64, description="Rounds of history (a question and its replies) that make up the window vector."
+    )
+    context_strategy: ContextStrategy = Field(
+        "window",
+        description="What of the conversation orders candidates besides the message: `current` nothing, `window` the "
+        "last rounds, `window+topic` also the first turn, `summary` also the sentences that stand for what lies before "
+        "the window. Entries stored under another strategy keep being found by their message.",
     )
     retrieval_depth: int = Field(
         32, ge=1, le=1_024, description="Nearest entries that are looked at before the best of them are judged."

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 from fingerprint.conversation import Turn
+from fingerprint.facts.fingerprint import Fingerprint
 from fingerprint.facts.relation import Relation
 from fingerprint.keys import IdentityParts
 
@@ -83,10 +84,17 @@ class Candidate:
     entry_id: str
     turn: Turn
     similarity: float  # cosine of the two last messages, −1 … 1
-    window_similarity: float  # cosine of the two window vectors, −1 … 1; 1.0 where both have no history
+    window_similarity: float  # of what was said before, −1 … 1; 1.0 where nothing that counts was said before either
     same_place: bool  # both hang from the same node of the forest
     age_s: float = 0.0
     state: EntryState = "active"
+    direct: bool = False  # both ask the same of the same numbered thing (`fingerprint.facts.direct_key`)
+    fingerprint: Fingerprint | None = None  # as stored; None: not made yet, or of another schema
+
+    @property
+    def meaning(self) -> Fingerprint | Turn:
+        """What `fingerprint.facts.fingerprint_equal` compares: the stored fingerprint, else the turn itself."""
+        return self.turn if self.fingerprint is None else self.fingerprint
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""The vectors of a turn: of its message, and of the window before it."""
+"""The vectors of a turn: of its message, and of the context before it."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from numpy.typing import NDArray
 
 from fingerprint.conversation import Turn
 from fingerprint.embedding.base import Embedding
+from fingerprint.facts import direct_key
 from store.counters import Failures
 from store.embedding import EmbeddingService, EmbeddingUnavailable
 from store.pool import Unanswered
-from store.window import window_texts, window_vector
+from store.window import Context, ContextStrategy, ContextVectors, context_name, context_of, window_vector
 from store.writer import Writer
 from store.writes import Followers, VectorsWrite
 
@@ -48,6 +49,7 @@ class Vectors:
         failures: Failures,
         *,
         deadline_s: float,
+        strategy: ContextStrategy,
         rounds: int,
     ) -> None:
         self._service = service
@@ -55,7 +57,10 @@ class Vectors:
         self._followers = followers
         self._failures = failures
         self._deadline_s = deadline_s
+        self._strategy = strategy
         self._rounds = rounds
+        self.context_name = context_name(strategy, rounds)
+        """What the vectors of contexts are stored under."""
         self._pool = ThreadPoolExecutor(1, "antiphon-vectors")
         self._waiting: set[Future[None]] = set()
         self._lock = threading.Lock()
@@ -74,19 +79,19 @@ class Vectors:
             raise Unanswered("the message is longer than the embedder reads")
         return MessageVector(embedding.vector, embedding.space)
 
-    async def of_window(self, turn: Turn, space: str, spent_s: float) -> Floats | None:
-        """Return the window vector in ``space``, shape (d,); None where there is none in time: it then says nothing.
+    async def of_context(self, turn: Turn, space: str, spent_s: float) -> ContextVectors:
+        """Return the vectors of the context in ``space``; those that are not there in time say nothing.
 
-        Both vectors of a look-up share one deadline; ``spent_s`` of it went into the message.
+        All vectors of a look-up share one deadline; ``spent_s`` of it went into the message.
         """
-        texts = window_texts(turn.history, self._rounds)
-        if not texts:
-            return None
+        context = context_of(turn, self._strategy, self._rounds)
+        if not context.texts:
+            return ContextVectors(None, None, context.fresh)
         try:
             left_s = max(self._deadline_s - spent_s, _LEAST_S)
-            return _in_space(texts, await self._embed([text for text, _ in texts], left_s), space)
+            return _in_space(context, await self._embed(context.texts, left_s), space)
         except Unanswered:
-            return None
+            return ContextVectors(None, None, context.fresh)
 
     def make(self, entry_id: str, turn: Turn, answer: str) -> None:
         """Have the vectors of an entry made and written when there is time; never blocks."""
@@ -146,11 +151,9 @@ class Vectors:
         service = self._service
         if service is None:
             return
-        texts = window_texts(turn.history, self._rounds)
+        context = context_of(turn, self._strategy, self._rounds)
         try:
-            message, *before = service.embed_background(
-                [turn.message.text, *(text for text, _ in texts)], _BACKGROUND_DEADLINE_S
-            )
+            message, *before = service.embed_background([turn.message.text, *context.texts], _BACKGROUND_DEADLINE_S)
         except EmbeddingUnavailable as error:
             self._failures.note("vectors", type(error).__name__.removeprefix("Embedder").lower())
             return
@@ -159,20 +162,26 @@ class Vectors:
             return
         if message is None or message.partial:
             # Nothing to be found by; said in the database, so that nobody tries again at every start.
-            self._writer.put(VectorsWrite(self._followers, entry_id, "", None, None))
+            nothing = ContextVectors(None, None, context.fresh)
+            self._writer.put(VectorsWrite(self._followers, entry_id, "", None, nothing, self.context_name, None))
         else:
-            window = _in_space(texts, before, message.space)
-            self._writer.put(VectorsWrite(self._followers, entry_id, message.space, message.vector, window))
+            around = _in_space(context, before, message.space)
+            direct = direct_key(turn)
+            self._writer.put(
+                VectorsWrite(
+                    self._followers, entry_id, message.space, message.vector, around, self.context_name, direct
+                )
+            )
         if answer.strip() and self._rounds:
             service.prefetch([answer])  # the next turn's window needs it
 
 
-def _in_space(texts: Sequence[tuple[str, float]], embedded: Sequence[Embedding | None], space: str) -> Floats | None:
-    """Return the window vector of what was said in ``space``."""
-    return window_vector(
-        [
-            (embedding.vector, weight)
-            for embedding, (_, weight) in zip(embedded, texts, strict=True)
-            if embedding is not None and embedding.space == space
-        ]
-    )
+def _in_space(context: Context, embedded: Sequence[Embedding | None], space: str) -> ContextVectors:
+    """Return the vectors of what was said in ``space``; ``embedded`` in the order of ``context.texts``."""
+    vectors = [None if one is None or one.space != space else one.vector for one in embedded]
+    parts = [
+        (vector, weight)
+        for vector, (_, weight) in zip(vectors[: len(context.window)], context.window, strict=True)
+        if vector is not None
+    ]
+    return ContextVectors(window_vector(parts), vectors[-1] if context.topic else None, context.fresh)

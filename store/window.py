@@ -1,40 +1,99 @@
-"""The window: the last rounds before a message, and one vector that stands for them."""
+"""The context of a turn: which texts stand for what was said before it, and the vectors made of them.
+
+Strategies (``store.context_strategy``):
+
+- ``current``: the message alone; what was said before does not order candidates;
+- ``window``: the last rounds, the newest weighing most;
+- ``window+topic``: these, and the first turn of the conversation as a field of its own;
+- ``summary``: these, and the sentences that stand for everything before them (extractive, no model) in its place.
+
+In all of them a topic shift cuts the window: rounds before it do not count, and a turn that opens a new topic has the
+context of a first message (`fingerprint.facts.topics`).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from dataclasses import dataclass
+from typing import Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fingerprint.conversation import Message
+from fingerprint.conversation import Message, Turn
+from fingerprint.facts.topics import Round, relevant_rounds, summary_of
 
-__all__ = ["cosine", "window_texts", "window_vector"]
+__all__ = ["Context", "ContextStrategy", "ContextVectors", "context_name", "context_of", "cosine", "window_vector"]
+
+ContextStrategy = Literal["current", "window", "window+topic", "summary"]
+Floats = NDArray[np.float32]
 
 DECAY: Final = 0.6
 """Weight of a round against the one after it: of five rounds the last carries 43 %, the first 6 %."""
 
+_MADE_BY: Final = "1"  # raise it whenever a strategy takes other texts from the same conversation
 
-def window_texts(history: Sequence[Message], rounds: int) -> list[tuple[str, float]]:
-    """Return the texts of the last ``rounds`` rounds of ``history``, newest first, each with its weight, 0 … 1.
 
-    A round is a user message with everything up to the next one.
-    Only what users and the assistant said: tool results and system messages say little about what is talked about.
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What stands for what was said before a turn.
+
+    ``window``: texts, newest first, each with its weight, 0 … 1. ``topic``: the text of the second field, "" where the
+    strategy has none. ``fresh``: nothing said before counts, as for a first message.
     """
-    texts: list[tuple[str, float]] = []
-    age = 0
-    for message in reversed(history):
-        if age >= rounds:
-            break
-        if message.role in ("user", "assistant") and message.text.strip():
-            texts.append((message.text, DECAY**age))
-        if message.role == "user":
-            age += 1
-    return texts
+
+    window: tuple[tuple[str, float], ...]
+    topic: str
+    fresh: bool
+
+    @property
+    def texts(self) -> list[str]:
+        """Everything that is embedded."""
+        return [*(text for text, _ in self.window), *([self.topic] if self.topic else [])]
 
 
-def window_vector(parts: Sequence[tuple[NDArray[np.float32], float]]) -> NDArray[np.float32] | None:
+@dataclass(frozen=True, slots=True)
+class ContextVectors:
+    """The vectors of a context, shape (d,) and length 1; None where there is none (in this space, or in time)."""
+
+    window: Floats | None
+    topic: Floats | None
+    fresh: bool
+
+
+def context_name(strategy: ContextStrategy, rounds: int) -> str:
+    """The name vectors of a context are stored under; those of two names are never compared."""
+    return f"{strategy}/{rounds}/{_MADE_BY}"
+
+
+def context_of(turn: Turn, strategy: ContextStrategy, rounds: int) -> Context:
+    """The context of a turn. Linear in the ``rounds`` last rounds (and, for ``summary``, in the whole history)."""
+    if not turn.history:
+        return Context((), "", fresh=True)
+    if strategy == "current" or rounds == 0:
+        return Context((), "", fresh=False)
+    counting = relevant_rounds(turn, rounds)
+    window = tuple(
+        (message.text, DECAY**age) for age, round_ in enumerate(counting) for message in reversed(round_.messages)
+    )
+    if not window:
+        return Context((), "", fresh=True)
+    topic = ""
+    if strategy == "window+topic":
+        topic = next((m.text for m in turn.history if m.role == "user" and m.text.strip()), "")
+    elif strategy == "summary":
+        topic = summary_of(_before(turn, counting))
+    return Context(window, topic, fresh=False)
+
+
+def _before(turn: Turn, counting: Sequence[Round]) -> Sequence[Message]:
+    """The messages before the rounds of the window; the whole history where the window holds all of it."""
+    oldest = counting[-1].messages[0]
+    at = next((n for n, message in enumerate(turn.history) if message is oldest), 0)
+    return turn.history[:at] or turn.history
+
+
+def window_vector(parts: Sequence[tuple[Floats, float]]) -> Floats | None:
     """Return the weighted mean of unit vectors of shape (d,), scaled to length 1; None where it has no direction."""
     if not parts:
         return None
@@ -45,7 +104,7 @@ def window_vector(parts: Sequence[tuple[NDArray[np.float32], float]]) -> NDArray
     return total / np.float32(length) if length > 1e-6 else None
 
 
-def cosine(one: NDArray[np.float32], other: NDArray[np.float32]) -> float:
+def cosine(one: Floats, other: Floats) -> float:
     """Return the cosine of two vectors of shape (d,), −1 … 1; 0 where one has no length or the shapes differ."""
     if one.shape != other.shape:
         return 0.0

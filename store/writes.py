@@ -23,11 +23,14 @@ from store.index import Bucket, VectorIndex
 from store.memory import Memory
 from store.models import Bar, Entry, Identity, Place, Purge, SessionTurn, Vector, Wording
 from store.reads import conditions
+from store.retrieval import scoped_direct
 from store.types import Answer
+from store.window import ContextVectors
 from store.writer import AfterCommit
 
 __all__ = [
     "CorrectWrite",
+    "FingerprintWrite",
     "Followers",
     "HitsWrite",
     "PlaceWrite",
@@ -263,7 +266,9 @@ class VectorsWrite:
     entry_id: str
     space: str
     query: NDArray[np.float32] | None  # None: no embedder reads it, and none needs to try again
-    window: NDArray[np.float32] | None
+    around: ContextVectors
+    context: str  # the strategy that made them
+    direct: bytes | None  # the turn's direct key; None: it asks for no numbered thing
 
     def apply(self, connection: Connection) -> Result:
         """Write them, unless the entry has been taken out of circulation meanwhile."""
@@ -277,13 +282,32 @@ class VectorsWrite:
                 "number": row.number,
                 "space": self.space,
                 "query": None if query is None else pack_vector(query),
-                "window": None if self.window is None else pack_vector(self.window),
+                "window": None if self.around.window is None else pack_vector(self.around.window),
+                "topic": None if self.around.topic is None else pack_vector(self.around.topic),
+                "context": self.context,
+                "fresh": self.around.fresh,
             },
         )
+        if self.direct is not None:
+            key = scoped_direct(row.partition, row.identity, self.direct)
+            connection.execute(update(Entry).where(Entry.number == row.number).values(direct=key))
         if query is None:
             return True, None
         bucket, vector = Bucket(row.partition, row.identity, self.space), query[np.newaxis]
         return True, lambda: self.followers.index.add(bucket, [row.number], vector)
+
+
+@dataclass(frozen=True, slots=True)
+class FingerprintWrite:
+    """Fingerprints of entries, made because a candidate needed one."""
+
+    fingerprints: Mapping[str, bytes]  # entry id → facts.pack
+
+    def apply(self, connection: Connection) -> Result:
+        """Write them where the entries are still there."""
+        for entry_id, packed in self.fingerprints.items():
+            connection.execute(update(Entry).where(Entry.id == entry_id).values(fingerprint=packed))
+        return None, None
 
 
 @dataclass(frozen=True, slots=True)

@@ -91,7 +91,7 @@ def question(number: int, words: str = "plain") -> str:
 def query(number: int, buckets: int, words: str = "plain") -> Query:
     """Return a turn; every third one is the second of its conversation."""
     parts = IdentityParts(
-        "chat.completions", "bench", "1", "", "", "", "", "", SCHEMA_VERSION, Synthetic.name, ""
+        "chat.completions", "bench", "1", "", "", "", "", "", SCHEMA_VERSION, Synthetic.name, "", ""
     )  # fmt: skip
     partition = partition_key(Scope(credential=f"credential {number % buckets}"))
     identity = identity_key(parts)
@@ -213,7 +213,7 @@ async def complete(database: Path) -> dict[str, Any]:
 
 
 def _plain(text: str) -> Query:
-    parts = IdentityParts("chat.completions", "bench", "1", "", "", "", "", "", SCHEMA_VERSION, "default", "")
+    parts = IdentityParts("chat.completions", "bench", "1", "", "", "", "", "", SCHEMA_VERSION, "default", "", "")
     partition, identity = partition_key(Scope(credential="c")), identity_key(parts)
     turn = Turn((), (), Message("user", text))
     return Query(turn, partition, identity, parts, exact_key(partition, identity, turn), None)

@@ -81,6 +81,7 @@ def parts_of(**changed: str) -> IdentityParts:
         "knowledge_version": "",
         "fingerprint_schema": "1",
         "embedder": "words",
+        "decision": "similarity",
         "fields": "",
     }
     return IdentityParts(**{**values, **changed})

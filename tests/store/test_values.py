@@ -18,7 +18,7 @@ from store.ids import IdMaker
 from store.memory import Kept, Memory
 from store.settings import StoreSettings
 from store.types import Answer
-from store.window import cosine, window_texts, window_vector
+from store.window import context_of, cosine, window_vector
 from tests.store.support import ask
 
 any_text = st.text(st.characters(), max_size=50) | st.just("\ud83d lone") | st.text("ab ", min_size=600, max_size=900)
@@ -160,16 +160,20 @@ def talk(*texts: str) -> tuple[Message, ...]:
     return tuple(Message(("user", "assistant")[number % 2], text) for number, text in enumerate(texts))
 
 
+def before(history: tuple[Message, ...], rounds: int) -> list[tuple[str, float]]:
+    return list(context_of(Turn((), history, Message("user", "and then?")), "window", rounds).window)
+
+
 def test_the_window_is_the_last_rounds_the_newest_weighing_most() -> None:
-    texts = window_texts(talk("a", "b", "c", "d", "e", "f"), rounds=2)
+    texts = before(talk("a", "b", "c", "d", "e", "f"), rounds=2)
     assert texts == [("f", 1.0), ("e", 1.0), ("d", 0.6), ("c", 0.6)]
-    assert window_texts(talk("a", "b"), rounds=0) == []
-    assert window_texts((), rounds=5) == []
+    assert before(talk("a", "b"), rounds=0) == []
+    assert before((), rounds=5) == []
 
 
 def test_what_tools_and_systems_say_is_not_in_the_window() -> None:
     history = (Message("user", "a"), Message("tool", "{...}"), Message("system", "be brief"), Message("assistant", " "))
-    assert window_texts(history, rounds=5) == [("a", 1.0)]
+    assert before(history, rounds=5) == [("a", 1.0)]
 
 
 def test_the_window_vector_has_length_one_and_leans_to_the_newest() -> None:
