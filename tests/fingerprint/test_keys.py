@@ -189,7 +189,7 @@ def test_a_credential_cannot_pose_as_a_tenant() -> None:
 
 def test_every_part_of_the_identity_counts_and_every_body_field_lands_in_its_dimension() -> None:
     turn = turn_from_messages([{"role": "user", "content": "hi"}])
-    base = IdentityParts(*[""] * 11)
+    base = IdentityParts(*[""] * len(IdentityParts.__dataclass_fields__))
     for field in IdentityParts.__slots__:
         values = {name: "x" if name == field else "" for name in IdentityParts.__slots__}
         assert identity_key(IdentityParts(**values)) != identity_key(base)
