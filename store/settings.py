@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from pydantic import BaseModel, ConfigDict, Field
 
-from store.window import ContextStrategy
+__all__ = ["ContextStrategy", "StoreSettings"]
 
-__all__ = ["StoreSettings"]
+ContextStrategy = Literal["current", "window", "window+topic", "summary"]
 
 
 class StoreSettings(BaseModel):

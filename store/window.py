@@ -15,17 +15,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fingerprint.conversation import Message, Turn
 from fingerprint.facts.topics import Round, relevant_rounds, summary_of
+from store.settings import ContextStrategy
 
 __all__ = ["Context", "ContextStrategy", "ContextVectors", "context_name", "context_of", "cosine", "window_vector"]
 
-ContextStrategy = Literal["current", "window", "window+topic", "summary"]
 Floats = NDArray[np.float32]
 
 DECAY: Final = 0.6
