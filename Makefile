@@ -53,9 +53,9 @@ format: venv-dev  ## let ruff rewrite the files
 COMPILE := $(VENV)/pip-compile --quiet --strip-extras --allow-unsafe --annotation-style=line --no-header \
   --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --no-emit-options
 lock: venv-dev  ## renew the lock files after a change of pyproject.toml or requirements/backend.in (LOCK_FLAGS=--upgrade)
-	$(COMPILE) $(LOCK_FLAGS) --generate-hashes --output-file requirements/proxy.lock pyproject.toml
-	$(COMPILE) $(LOCK_FLAGS) --generate-hashes --extra otlp --constraint requirements/proxy.lock --output-file requirements/container.lock pyproject.toml
-	$(COMPILE) $(LOCK_FLAGS) --generate-hashes --extra dev --extra eval --extra otlp --extra deploy --constraint requirements/proxy.lock --output-file requirements/dev.lock pyproject.toml
+	$(COMPILE) $(LOCK_FLAGS) --generate-hashes --extra postgres --output-file requirements/proxy.lock pyproject.toml
+	$(COMPILE) $(LOCK_FLAGS) --generate-hashes --extra otlp --extra postgres --constraint requirements/proxy.lock --output-file requirements/container.lock pyproject.toml
+	$(COMPILE) $(LOCK_FLAGS) --generate-hashes --extra dev --extra eval --extra otlp --extra deploy --extra postgres --constraint requirements/proxy.lock --output-file requirements/dev.lock pyproject.toml
 	$(COMPILE) $(LOCK_FLAGS) --output-file requirements/backend.lock requirements/backend.in
 	sed -i 's/^\(torch==[0-9.]*\)+cpu/\1/' requirements/backend.lock  # a CPU build's local version is not on PyPI
 

@@ -40,3 +40,7 @@ class Bounded(Generic[K, V]):
     def pop(self, key: K) -> None:
         """Forget ``key``."""
         self._items.pop(key, None)
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._items.clear()

@@ -15,7 +15,6 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Final, Literal, TypeVar
 
-import numpy as np
 from sqlalchemy import Connection
 
 from fingerprint.conversation import Message, Turn
@@ -32,11 +31,12 @@ from store.embedding import EmbeddingService
 from store.errors import StoreUnavailable, UnknownDimension
 from store.hits import Hits
 from store.ids import IdMaker
-from store.index import Bucket, VectorIndex, one_thread
+from store.index import one_thread
 from store.memory import Kept, Memory
 from store.pool import Pool, Unanswered
 from store.prints import Prints
 from store.recent import Recent
+from store.replicas import Followed
 from store.retrieval import candidates, retrieve
 from store.rows import EntryRow, StoreStats, row_of
 from store.settings import StoreSettings
@@ -93,7 +93,7 @@ class Cache:
         self._clock = clock
         self._new_id = IdMaker()
         self._memory = Memory(int(settings.memory_mib * 2**20))
-        self._index = VectorIndex(settings.ivf_threshold)
+        self._index = database.neighbours(settings)
         self._bars = Bars()
         self._recent = Recent()
         self._followers = Followers(self._index, self._memory, self._bars)
@@ -116,7 +116,9 @@ class Cache:
         self._prints = Prints(self._writer, self.failures)
         self._readers = Pool("read", settings.read_threads, settings.lookup_deadline_ms / 1000, self.failures)
         self._deciders = Pool("decide", 1, settings.decide_deadline_ms / 1000, self.failures)
+        self._link = database.link(settings, self.failures)
         self._upkeep = ThreadPoolExecutor(1, "antiphon-upkeep", initializer=one_thread)
+        self._tending = ThreadPoolExecutor(1, "antiphon-tending", initializer=one_thread)
         self._tidy: asyncio.Task[None] | None = None
         self._closed = False
 
@@ -147,13 +149,13 @@ class Cache:
             left = await asyncio.get_running_loop().run_in_executor(cache._upkeep, cache._load)
         except BaseException as error:
             cache._stop_threads(0.0)
-            if kind_of(error) != "corrupt":
+            # Damage that the check at opening did not look for.
+            damaged = kind_of(error) == "corrupt"
+            if not damaged or not await asyncio.to_thread(database.replace, str(getattr(error, "orig", error))):
                 database.close()
                 if not isinstance(error, Exception):
                     raise
-                raise StoreUnavailable(f"the store {database.path} cannot be read ({kind_of(error)})") from error
-            # Damage that the check at opening did not look for.
-            await asyncio.to_thread(database.move_aside, str(getattr(error, "orig", error)))
+                raise StoreUnavailable(f"the store {database.name} cannot be read ({kind_of(error)})") from error
             return await cls.open(
                 settings, embedder=embedder, confidence=confidence, policy=policy, objections=guards, clock=clock
             )
@@ -202,6 +204,8 @@ class Cache:
 
     def exact_now(self, query: Query) -> Hit | None:
         """Return the answer to this literal turn where it is in memory; microseconds, no thread."""
+        if not self._in_step():
+            return None
         kept = self._memory.get(query.exact_key)
         return None if kept is None else self._hit(query, kept, confidence=1.0, exact=True)
 
@@ -210,6 +214,8 @@ class Cache:
         hit = self.exact_now(query)
         if hit is not None:
             return hit
+        if not self._in_step():
+            return None
         generation = self._memory.generation
         try:
             kept = await self._read(partial(reads.exact, key=query.exact_key, now=self._clock()))
@@ -232,6 +238,8 @@ class Cache:
         """
         if not query.semantic:
             return Decision("miss", "exact look-up only"), None
+        if not self._in_step():
+            return Decision("miss", "no word from the database"), None
         try:
             chosen = await self._candidates(query)
             if not chosen:
@@ -372,7 +380,13 @@ class Cache:
     async def stats(self) -> StoreStats:
         """Count what there is. Raises `StoreUnavailable`."""
         now = self._clock()
-        totals = await self._admin_read(partial(reads.totals, now=now))
+        totals, (indexed, buckets), size = await self._admin_read(
+            lambda connection: (
+                reads.totals(connection, now),
+                self._index.totals(connection),
+                self._database.size_bytes(),
+            )
+        )
         return StoreStats(
             entries=sum(totals.by_state.values()),
             by_state=totals.by_state,
@@ -382,16 +396,23 @@ class Cache:
             hits=totals.hits,
             tokens_saved=totals.tokens_saved,
             seconds_saved=totals.seconds_saved,
-            indexed=len(self._index),
-            buckets=self._index.buckets,
+            indexed=indexed,
+            buckets=buckets,
             in_memory=len(self._memory),
             memory_bytes=self._memory.size_bytes,
-            database_bytes=self._database.size_bytes(),
+            database_bytes=size,
             queued_writes=len(self._writer),
             failures=self.failures.counts(),
         )
 
     # ------------------------------------------------------------------------------------------ inside: looking up
+
+    def _in_step(self) -> bool:
+        """Whether what other processes took out of circulation is known here; else nothing may be served."""
+        if self._link is None or self._link.fresh():
+            return True
+        self.failures.note("link", "out_of_step")
+        return False
 
     def _servable(self, query: Query, *, entry_id: str, exact_key: bytes, created_at: float, now: float) -> bool:
         """Whether an entry that the database (or the memory) shows may be served to this turn."""
@@ -550,7 +571,7 @@ class Cache:
 
     async def _admin_read(self, work: Callable[[Connection], T]) -> T:
         def connected() -> T:
-            with self._database.readers.connect() as connection:
+            with self._database.upkeep.connect() as connection:
                 return work(connection)
 
         try:
@@ -562,12 +583,10 @@ class Cache:
     # ------------------------------------------------------------------------------------------ inside: upkeep
 
     async def _keep_tidy(self) -> None:
-        """Every minute: remove what expired or is too much, and give outgrown buckets cells."""
+        """Every minute: remove what expired or is too much, and give the index what a grown store needs."""
         loop = asyncio.get_running_loop()
         while True:
             try:
-                for bucket in self._index.due():
-                    await loop.run_in_executor(self._upkeep, self._index.make_cells, bucket)
                 now = self._clock()
                 write = TidyWrite(
                     self._followers,
@@ -579,6 +598,7 @@ class Cache:
                 )
                 while await asyncio.wrap_future(self._writer.ask(write)) >= write.limit:
                     pass
+                await loop.run_in_executor(self._tending, self._index.keep_up)
             except Exception as error:
                 self.failures.note("tidy", error)
             await asyncio.sleep(_TIDY_EVERY_S)
@@ -587,13 +607,11 @@ class Cache:
         """Fill index, sessions and bars from the database (in a thread); returns what has no vectors yet."""
         now = self._clock()
         left: list[tuple[str, Turn]] = []
-        with self._database.readers.connect() as connection:
-            for part in reads.all_vectors(connection, now):
-                bucket = Bucket(part.partition, part.identity, part.space)
-                try:
-                    self._index.add(bucket, part.numbers, part.vectors.astype(np.float32))
-                except ValueError as error:
-                    self.failures.note("load", error)
+        if self._link is not None:  # before anything is read that others might change
+            followed = Followed(self._memory, self._recent, self._bars)
+            self._link.start(followed.handlers(), followed.forget)
+        with self._database.upkeep.connect() as connection:
+            self._index.load(connection, now, self.failures)
             for scope, item in reads.bars(connection, now - _BARS_DAYS * 86_400):
                 self._bars.add((scope,), (item,))
             for session, key in reads.sessions(connection, now - self.settings.session_hours * 3_600, _SESSIONS):
@@ -603,8 +621,6 @@ class Cache:
                     left.append((entry.id, unpack_question(entry.question, ())))
                 except ValueError as error:
                     self.failures.note("load", error)
-        for bucket in self._index.due():
-            self._index.make_cells(bucket)
         return left
 
     def _stop_threads(self, timeout_s: float) -> None:
@@ -614,6 +630,9 @@ class Cache:
         self._readers.close()
         self._deciders.close()
         self._upkeep.shutdown(wait=False, cancel_futures=True)
+        self._tending.shutdown(wait=False, cancel_futures=True)
+        if self._link is not None:
+            self._link.close()
 
 
 def _default_objections() -> Objections:

@@ -9,7 +9,7 @@ import time
 from collections import Counter
 from typing import Final
 
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 __all__ = ["Breaker", "Failures", "kind_of"]
@@ -28,16 +28,35 @@ _KINDS: Final = {
     sqlite3.SQLITE_READONLY: "io",
     sqlite3.SQLITE_INTERRUPT: "slow",
 }
+# PostgreSQL's conditions (its manual, appendix A), by code or by class (the first two characters).
+_STATES: Final = {
+    "57014": "slow",  # the statement's time was up
+    "55P03": "locked",
+    "40P01": "locked",
+    "40001": "locked",
+    "25P03": "locked",  # the transaction waited too long for its next statement
+    "53100": "full",
+    "58": "io",
+    "XX": "corrupt",
+    "08": "down",
+    "53": "down",  # too many connections, out of memory
+    "57": "down",  # the server stops, or starts
+}
 
 
 def kind_of(error: BaseException) -> str:
-    """Name the kind of failure: "locked", "full", "corrupt", "io", "slow" or "error"."""
+    """Name the kind of failure: "locked", "full", "corrupt", "io", "slow", "down" (no connection) or "error"."""
     if isinstance(error, TimeoutError | PoolTimeout):
         return "slow"
     cause = error.orig if isinstance(error, DBAPIError) else error
     code = getattr(cause, "sqlite_errorcode", None)
     if code is not None:
         return _KINDS.get(code & 0xFF, "error")
+    state = getattr(cause, "sqlstate", None)
+    if state:
+        return _STATES.get(state) or _STATES.get(state[:2], "error")
+    if isinstance(error, OperationalError | InterfaceError):  # the connection could not be made, or broke
+        return "down"
     return "error"
 
 

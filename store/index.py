@@ -10,11 +10,16 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import faiss
 import numpy as np
 from numpy.typing import NDArray
+from sqlalchemy import Connection
+
+from store import reads
+from store.counters import Failures
+from store.neighbours import Bucket
 
 __all__ = ["Bucket", "VectorIndex", "one_thread"]
 
@@ -24,14 +29,6 @@ Numbers = NDArray[np.int64]
 _TRAIN_PER_CELL: Final = 39  # vectors FAISS wants to see for each cell
 _RETRAIN_AT: Final = 4  # times the size it was trained at
 _ADD_ROWS: Final = 8_192  # rows turned into float32 at a time
-
-
-class Bucket(NamedTuple):
-    """What may be compared with each other."""
-
-    partition: bytes
-    identity: bytes
-    space: str
 
 
 def one_thread() -> None:
@@ -174,7 +171,9 @@ class VectorIndex:
                     del self._shelves[bucket]
         return removed
 
-    def search(self, bucket: Bucket, vector: Floats, count: int) -> list[tuple[int, float]]:
+    def search(
+        self, bucket: Bucket, vector: Floats, count: int, *, connection: Connection | None = None
+    ) -> list[tuple[int, float]]:
         """Return up to ``count`` nearest of a unit vector of shape (d,), as (number, cosine −1 … 1), nearest first."""
         with self._lock:
             shelf = self._shelves.get(bucket)
@@ -182,6 +181,25 @@ class VectorIndex:
             return []
         numbers, similarities = shelf.search(np.ascontiguousarray(vector, dtype=np.float32), count)
         return list(zip(numbers.tolist(), similarities.tolist(), strict=True))
+
+    def load(self, connection: Connection, now: float, failures: Failures) -> None:
+        """Fill the index with what may be served. What is damaged is left out, and counted."""
+        for part in reads.all_vectors(connection, now):
+            bucket = Bucket(part.partition, part.identity, part.space)
+            try:
+                self.add(bucket, part.numbers, part.vectors.astype(np.float32))
+            except ValueError as error:
+                failures.note("load", error)
+        self.keep_up()
+
+    def keep_up(self) -> None:
+        """Give outgrown buckets cells."""
+        for bucket in self.due():
+            self.make_cells(bucket)
+
+    def totals(self, connection: Connection) -> tuple[int, int]:
+        """Return how many vectors there are, in how many buckets."""
+        return len(self), self.buckets
 
     def due(self) -> list[Bucket]:
         """Return the buckets that have outgrown their form."""

@@ -83,6 +83,12 @@ class Memory:
         with self._lock:
             self._drop(key)
 
+    def outdate(self, key: bytes) -> None:
+        """Drop one key, and what is being read for it: another process gave it another answer."""
+        with self._lock:
+            self._generation += 1
+            self._drop(key)
+
     def remove(self, entry_id: str) -> None:
         """Drop an entry with all its wordings."""
         with self._lock:

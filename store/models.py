@@ -9,7 +9,9 @@ from __future__ import annotations
 from sqlalchemy import BigInteger, Float, ForeignKey, Index, Integer, LargeBinary, String, Text, false
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
-__all__ = ["Bar", "Base", "Entry", "Identity", "Place", "Purge", "SessionTurn", "Vector", "Wording"]
+from store.halves import Halves
+
+__all__ = ["Bar", "Base", "Change", "Entry", "Identity", "Place", "Purge", "SessionTurn", "Vector", "Wording"]
 
 _Number = BigInteger().with_variant(Integer, "sqlite")  # SQLite counts rows only in a column of type INTEGER
 _Key = LargeBinary(32)
@@ -87,17 +89,19 @@ class Entry(Base):
 
 
 class Vector(Base):
-    """The vectors of an entry, float16, little-endian. In a table of their own: a start reads them all at once."""
+    """The vectors of an entry, float16. In a table of their own: a start reads them all at once."""
 
     __tablename__ = "vectors"
+    __table_args__ = (Index("ix_vectors_bucket", "bucket"),)
 
     number: Mapped[int] = mapped_column(ForeignKey("entries.number", ondelete="CASCADE"), primary_key=True)
     space: Mapped[str] = mapped_column(Text)  # vectors of two spaces are never compared
-    query: Mapped[bytes | None] = mapped_column(LargeBinary)  # of the last message; None: no embedder reads it
-    window: Mapped[bytes | None] = mapped_column(LargeBinary)  # of the rounds before it
-    topic: Mapped[bytes | None] = mapped_column(LargeBinary)  # of the first turn, or of a summary
+    query: Mapped[bytes | None] = mapped_column(Halves)  # of the last message; None: no embedder reads it
+    window: Mapped[bytes | None] = mapped_column(Halves)  # of the rounds before it
+    topic: Mapped[bytes | None] = mapped_column(Halves)  # of the first turn, or of a summary
     context: Mapped[str] = mapped_column(Text, server_default="")  # the strategy that made window and topic
     fresh: Mapped[bool] = mapped_column(server_default=false())  # nothing said before it counts
+    bucket: Mapped[bytes | None] = mapped_column(LargeBinary(16))  # neighbours.Bucket.digest; None where query is None
 
 
 class Wording(Base):
@@ -166,3 +170,18 @@ class Purge(Base):
     action: Mapped[str] = mapped_column(Text)  # "purge", "retract", "feedback", "correction"
     target: Mapped[str] = mapped_column(Text)  # JSON
     entries: Mapped[int] = mapped_column(Integer)  # how many were affected
+
+
+class Change(Base):
+    """What one transaction took out of circulation or told of a session, for the other processes on this database.
+
+    Only written where there may be others (`store.replicas`). Numbers grow in the order of the commits.
+    """
+
+    __tablename__ = "changes"
+    __table_args__ = (Index("ix_changes_at", "at"), {"sqlite_autoincrement": True})
+
+    number: Mapped[int] = mapped_column(_Number, primary_key=True, autoincrement=True)
+    at: Mapped[float] = mapped_column(Float)
+    origin: Mapped[str] = mapped_column(_Id)  # the process that made it
+    body: Mapped[bytes] = mapped_column(LargeBinary)  # replicas.pack

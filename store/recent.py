@@ -37,6 +37,14 @@ class Recent:
         """From now on only this entry answers this exact key, even where it could not be written."""
         self._newest[exact_key] = entry_id
 
+    def newest_elsewhere(self, exact_key: bytes) -> None:
+        """Another process changed what answers this exact key: the database knows which entry it is."""
+        self._newest.pop(exact_key)
+
+    def forget_newest(self) -> None:
+        """The same for every exact key."""
+        self._newest.clear()
+
     def retracted(self, entry_id: str) -> None:
         """From now on this entry answers nothing."""
         self._dead[entry_id] = True

@@ -13,7 +13,7 @@ from sqlalchemy import Connection
 from fingerprint.facts import direct_key, unpack
 from fingerprint.keys import canonical, digest
 from store.codec import unpack_question, unpack_vector
-from store.index import Bucket, VectorIndex
+from store.neighbours import Bucket, Neighbours
 from store.reads import Near, children, direct, nearest, node_of
 from store.types import Candidate, Query
 from store.window import ContextVectors, cosine
@@ -40,7 +40,7 @@ class Found:
 
 def retrieve(
     connection: Connection,
-    index: VectorIndex,
+    index: Neighbours,
     query: Query,
     *,
     vector: Floats,
@@ -55,7 +55,8 @@ def retrieve(
     """
     if node is None and query.place_key is not None:
         node = node_of(connection, query.place_key)
-    similarities = dict(index.search(Bucket(query.partition, query.identity, space), vector, depth))
+    bucket = Bucket(query.partition, query.identity, space)
+    similarities = dict(index.search(bucket, vector, depth, connection=connection))
     found = [(one, similarities[one.number]) for one in nearest(connection, list(similarities), now)]
     if node is not None:
         under = children(

@@ -18,8 +18,9 @@ class StoreSettings(BaseModel):
 
     url: str = Field(
         "",
-        description="Database URL (SQLAlchemy). Only SQLite in this release: `sqlite:////path/antiphon.db`, or "
-        "`sqlite://` for a temporary file that is deleted at the end. Empty: a file in the data folder.",
+        description="Database URL (SQLAlchemy): `sqlite:////path/antiphon.db` for one proxy, `sqlite://` for a temporary "
+        "file that is deleted at the end, or `postgresql+psycopg://user:password@host/database` for any number of "
+        "proxies (needs `antiphon[postgres]`, and pgvector 0.8 on the server). Empty: a file in the data folder.",
     )
     default_ttl_s: float = Field(
         604_800.0,
@@ -46,10 +47,25 @@ class StoreSettings(BaseModel):
         30.0,
         ge=0,
         le=3_600,
-        description="Seconds of a locked database after which waiting writes are dropped and counted.",
+        description="Seconds of a database that is locked, or (PostgreSQL) away, after which waiting writes are dropped "
+        "and counted.",
     )
     write_queue_size: int = Field(
         2_048, ge=1, le=1_000_000, description="Writes that may wait; further ones are dropped and counted."
+    )
+    changes_poll_ms: float = Field(
+        250.0,
+        gt=0,
+        le=60_000,
+        description="Milliseconds between two looks at what other proxies on the same PostgreSQL database took out of "
+        "circulation; where the server notifies, it is known sooner.",
+    )
+    changes_limit_ms: float = Field(
+        1_000.0,
+        gt=0,
+        le=3_600_000,
+        description="Milliseconds without such a look after which nothing is served from the cache until one succeeds. "
+        "Must be more than `changes_poll_ms`.",
     )
     read_threads: int = Field(2, ge=1, le=64, description="Threads, and database connections, that read.")
     memory_mib: float = Field(
@@ -82,7 +98,7 @@ class StoreSettings(BaseModel):
         20_000,
         ge=1_000,
         description="Entries in one bucket (partition, identity, vector space) above which its index is IVF-Flat "
-        "instead of exact.",
+        "instead of exact; on PostgreSQL, vectors in one space above which it gets an HNSW index.",
     )
     place_days: float = Field(
         30.0, gt=0, description="Days the place of a conversation in the forest is remembered after its last turn."

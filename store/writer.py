@@ -27,6 +27,7 @@ log = logging.getLogger(__name__)
 
 _BATCH: Final = 256
 _RETRY_S: Final = 0.05
+_PASSING: Final = ("locked", "down")  # kinds of failure that are waited for
 
 AfterCommit = Callable[[], None]
 
@@ -132,7 +133,7 @@ class Writer:
         error = self._attempt(batch)
         if error is None:
             return
-        if len(batch) == 1 or kind_of(error) == "locked":
+        if len(batch) == 1 or kind_of(error) in _PASSING:
             self._drop(batch, error)
             return
         # One of them is at fault, or there is no room for all: each by itself.
@@ -142,7 +143,7 @@ class Writer:
                 self._drop([waiting], error)
 
     def _attempt(self, batch: list[_Waiting]) -> Exception | None:
-        """Write a batch in one transaction; a locked database is waited for, any other failure is returned."""
+        """Write a batch in one transaction; a database that is locked or away is waited for, any other failure is returned."""
         give_up = time.monotonic() + self._patience_s
         while True:
             after: list[AfterCommit] = []
@@ -155,9 +156,10 @@ class Writer:
                         if then is not None:
                             after.append(then)
             except Exception as error:
-                if kind_of(error) != "locked":
+                kind = kind_of(error)
+                if kind not in _PASSING:
                     return error
-                self._failures.note("write", "waiting_for_lock")
+                self._failures.note("write", "waiting_for_lock" if kind == "locked" else "waiting_for_database")
                 # Nobody waits for a lock while the program ends.
                 if self._closing or time.monotonic() >= give_up:
                     return error

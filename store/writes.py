@@ -12,17 +12,18 @@ from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
-from sqlalchemy import ColumnElement, Connection, bindparam, delete, func, insert, select, update
-from sqlalchemy.dialects.sqlite import insert as upsert
+from sqlalchemy import ColumnElement, Connection, bindparam, case, delete, func, insert, select, update
+from sqlalchemy.dialects.postgresql import insert as upsert  # SQLite compiles it to the same words
 
 from fingerprint.conversation import Turn
 from fingerprint.keys import IdentityParts
 from store.bars import Bars, items_of
 from store.codec import pack_answer, pack_question, pack_vector
-from store.index import Bucket, VectorIndex
 from store.memory import Memory
-from store.models import Bar, Entry, Identity, Place, Purge, SessionTurn, Vector, Wording
+from store.models import Bar, Change, Entry, Identity, Place, Purge, SessionTurn, Vector, Wording
+from store.neighbours import Bucket, Neighbours
 from store.reads import conditions
+from store.replicas import announce
 from store.retrieval import scoped_direct
 from store.types import Answer
 from store.window import ContextVectors
@@ -46,6 +47,7 @@ __all__ = [
 
 _LIVING: Final = ("active", "suspect")
 _SLICE: Final = 500  # ids in one statement
+_CHANGES_S: Final = 86_400.0  # for which changes are kept: a process that heard nothing for an hour forgets everything
 
 Result = tuple[Any, AfterCommit | None]
 
@@ -54,7 +56,7 @@ Result = tuple[Any, AfterCommit | None]
 class Followers:
     """What has to follow the database."""
 
-    index: VectorIndex
+    index: Neighbours
     memory: Memory
     bars: Bars
 
@@ -81,11 +83,12 @@ class Gone:
 
     number: int
     id: str
+    exact_key: bytes
     bucket: Bucket | None  # None where it has no vector
 
 
 _GONE = (
-    select(Entry.number, Entry.id, Entry.partition, Identity.identity, Vector.space)
+    select(Entry.number, Entry.id, Entry.exact_key, Entry.partition, Identity.identity, Vector.space)
     .join(Identity, Identity.number == Entry.identity_number)
     .outerjoin(Vector, Vector.number == Entry.number)
 )
@@ -94,13 +97,19 @@ _GONE = (
 def _gone(connection: Connection, *where: ColumnElement[bool]) -> list[Gone]:
     rows = connection.execute(_GONE.where(*where)).all()
     return [
-        Gone(row.number, row.id, None if row.space is None else Bucket(row.partition, row.identity, row.space))
+        Gone(
+            row.number,
+            row.id,
+            row.exact_key,
+            None if row.space is None else Bucket(row.partition, row.identity, row.space),
+        )
         for row in rows
     ]
 
 
 def _retract(connection: Connection, gone: Sequence[Gone], state: str = "retracted") -> None:
     """Take entries out of circulation with their wordings. Their nodes stay: conversations went through them."""
+    _announce(connection, gone)
     for start in range(0, len(gone), _SLICE):
         numbers = [one.number for one in gone[start : start + _SLICE]]
         connection.execute(update(Entry).where(Entry.number.in_(numbers)).values(state=state))
@@ -108,7 +117,13 @@ def _retract(connection: Connection, gone: Sequence[Gone], state: str = "retract
         connection.execute(delete(Wording).where(Wording.entry_number.in_(numbers)))
 
 
+def _announce(connection: Connection, gone: Sequence[Gone]) -> None:
+    if gone:
+        announce(connection, "gone", *(value for one in gone for value in (one.id, one.exact_key)))
+
+
 def _delete(connection: Connection, gone: Sequence[Gone]) -> None:
+    _announce(connection, gone)
     for start in range(0, len(gone), _SLICE):
         numbers = [one.number for one in gone[start : start + _SLICE]]
         # Vectors and wordings go with them (ON DELETE CASCADE).
@@ -192,6 +207,7 @@ class SessionWrite:
         connection.execute(
             _SESSION, {"session": self.session, "exact_key": self.exact_key, "node": self.node, "at": self.now}
         )
+        announce(connection, "session", self.session, self.exact_key)
         return None, None
 
 
@@ -222,7 +238,9 @@ class RecordWrite:
             replaced = _gone(connection, Entry.exact_key == self.exact_key, Entry.state.in_(_LIVING))
             _retract(connection, replaced)
         # It may have been answered from another entry before; now it has an answer of its own.
-        connection.execute(_DROP_WORDING, {"key": self.exact_key})
+        dropped = connection.execute(_DROP_WORDING, {"key": self.exact_key}).rowcount
+        if old is not None or dropped:
+            announce(connection, "key", self.exact_key)
         connection.execute(
             _NEW_ENTRY,
             {
@@ -276,6 +294,7 @@ class VectorsWrite:
         if row is None:
             return False, None
         query = self.query
+        bucket = Bucket(row.partition, row.identity, self.space)
         connection.execute(
             _NEW_VECTOR,
             {
@@ -286,6 +305,7 @@ class VectorsWrite:
                 "topic": None if self.around.topic is None else pack_vector(self.around.topic),
                 "context": self.context,
                 "fresh": self.around.fresh,
+                "bucket": None if query is None else bucket.digest(),
             },
         )
         if self.direct is not None:
@@ -293,7 +313,7 @@ class VectorsWrite:
             connection.execute(update(Entry).where(Entry.number == row.number).values(direct=key))
         if query is None:
             return True, None
-        bucket, vector = Bucket(row.partition, row.identity, self.space), query[np.newaxis]
+        vector = query[np.newaxis]
         return True, lambda: self.followers.index.add(bucket, [row.number], vector)
 
 
@@ -353,7 +373,9 @@ class HitsWrite:
                 .where(Entry.id == bindparam("entry"))
                 .values(
                     hit_count=Entry.hit_count + bindparam("more"),
-                    last_used_at=func.max(Entry.last_used_at, bindparam("at")),
+                    last_used_at=case(
+                        (Entry.last_used_at < bindparam("at"), bindparam("at")), else_=Entry.last_used_at
+                    ),
                 ),
                 [{"entry": entry, "more": more, "at": at} for entry, (more, at) in hits.items()],
             )
@@ -460,6 +482,7 @@ class CorrectWrite:
         for scope in self.scopes:
             for item in items:
                 connection.execute(_BAR, {"scope": scope, "item": item, "at": self.now})
+                announce(connection, "bar", scope, item)
         # Whether the answer was wrong or only the match is not known: the entry waits for a fresh answer, and its
         # wordings are dropped for good.
         gone = [] if entry is None or entry.state != "active" else _gone(connection, Entry.number == entry.number)
@@ -503,4 +526,5 @@ class TidyWrite:
         connection.execute(delete(Place).where(Place.used_at < self.places_since))
         connection.execute(delete(SessionTurn).where(SessionTurn.at < self.sessions_since))
         connection.execute(delete(Bar).where(Bar.at < self.bars_since))
+        connection.execute(delete(Change).where(Change.at < self.now - _CHANGES_S))
         return len(gone), self.followers.without(gone)

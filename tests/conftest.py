@@ -14,7 +14,10 @@ from typing import Any
 import hypothesis
 import pytest
 
+from tests.postgres import postgres, postgres_url
 from tests.processes import Running, a_free_port, running
+
+__all__ = ["postgres", "postgres_url"]
 
 ROOT = Path(__file__).resolve().parent.parent
 SHARED = ROOT.parent / "shared"

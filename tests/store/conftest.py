@@ -1,4 +1,4 @@
-"""A cache on a real SQLite file."""
+"""A cache on a real database: an SQLite file, or a database of a real PostgreSQL server."""
 
 from __future__ import annotations
 
@@ -26,8 +26,16 @@ def embedder() -> WordEmbedder:
 
 
 @pytest.fixture
-async def open_cache(tmp_path: Path, clock: Clock, embedder: WordEmbedder) -> AsyncIterator[Open]:
-    """Open a cache on the test's own file (again and again, if need be); closed at the end of the test."""
+def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """The test's own database: an SQLite file, unless the test is parametrised by `on_both_engines`."""
+    if getattr(request, "param", "sqlite") == "sqlite":
+        return f"sqlite:///{tmp_path}/antiphon.db"
+    return str(request.getfixturevalue("postgres_url"))
+
+
+@pytest.fixture
+async def open_cache(store_url: str, clock: Clock, embedder: WordEmbedder) -> AsyncIterator[Open]:
+    """Open a cache on the test's own database (again and again, if need be); closed at the end of the test."""
     async with AsyncExitStack() as stack:
 
         async def open_(**changed: Any) -> Cache:
@@ -39,7 +47,7 @@ async def open_cache(tmp_path: Path, clock: Clock, embedder: WordEmbedder) -> As
             named |= {"objections": no_objections, "clock": clock}
             named |= {key: changed.pop(key) for key in list(changed) if key in named}
             # Generous deadlines: only tests about deadlines set them.
-            settings: dict[str, Any] = {"url": f"sqlite:///{tmp_path}/antiphon.db"}
+            settings: dict[str, Any] = {"url": store_url, "changes_limit_ms": 20_000.0}
             settings |= dict.fromkeys(("lookup_deadline_ms", "embed_deadline_ms", "decide_deadline_ms"), 20_000.0)
             cache = await Cache.open(StoreSettings(**{**settings, **changed}), **named)
             stack.push_async_callback(cache.close)

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+import sqlite3
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
 from hashlib import blake2b
 
 import numpy as np
+import pytest
+from sqlalchemy import create_engine, text
+from sqlalchemy.pool import NullPool
 
 from fingerprint.conversation import Message, Turn
 from fingerprint.embedding.base import Embedding
@@ -14,6 +19,28 @@ from store.cache import Cache
 from store.types import Answer, Candidate, Hit, Query
 
 DIMENSIONS = 64
+
+on_both_engines = pytest.mark.parametrize("store_url", ["sqlite", "postgres"], indirect=True)
+"""A test (or, as ``pytestmark``, a module) that is to hold on SQLite and on PostgreSQL."""
+
+
+@contextmanager
+def another_writer(store_url: str) -> Iterator[None]:
+    """Another program is in the middle of a write, as long as the context is open."""
+    if store_url.startswith("sqlite"):
+        blocker = sqlite3.connect(store_url.removeprefix("sqlite:///"), isolation_level=None)
+        blocker.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+        finally:
+            blocker.execute("ROLLBACK")
+            blocker.close()
+        return
+    from store.postgres import lock_number
+
+    with create_engine(store_url, poolclass=NullPool).connect() as connection:
+        connection.execute(text("SELECT pg_advisory_xact_lock(:n)"), {"n": lock_number(b"write")})
+        yield
 
 
 class WordEmbedder:

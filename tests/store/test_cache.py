@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sqlite3
-from pathlib import Path
 
 import pytest
+from sqlalchemy import text
 
 from store.cache import Cache
 from store.errors import UnknownDimension
 from store.types import Policy
-from tests.store.support import Clock, NearEnough, Open, WordEmbedder, ask, look_up, parts_of, say
+from tests.store.support import Clock, NearEnough, Open, WordEmbedder, ask, look_up, on_both_engines, parts_of, say
+
+pytestmark = on_both_engines
 
 CAPITAL = "what is the capital of portugal"
 REWORDED = "what is the capital city of portugal"
@@ -524,12 +525,12 @@ async def test_an_unknown_dimension_is_said_with_the_nearest_one(
         await cache.purge(where, dry_run=False)
 
 
-async def test_whatever_was_taken_out_is_in_the_audit_log(cache: Cache, tmp_path: Path) -> None:
+async def test_whatever_was_taken_out_is_in_the_audit_log(cache: Cache) -> None:
     entry = cache.record(ask(CAPITAL), say("Porto"))
     await cache.retract(entry)
     await cache.purge({"model": "small"}, dry_run=False, actor="ops")
-    with sqlite3.connect(tmp_path / "antiphon.db") as database:
-        log = database.execute("SELECT actor, action, target, entries FROM purges ORDER BY number").fetchall()
+    with cache._database.readers.connect() as connection:
+        log = connection.execute(text("SELECT actor, action, target, entries FROM purges ORDER BY number")).all()
     assert log == [
         ("admin", "retract", json.dumps({"entry": entry}), 1),
         ("ops", "purge", '{"model": "small"}', 1),

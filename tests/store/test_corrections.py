@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from store.cache import Cache
-from tests.store.support import Open, ask, look_up, say
+from tests.store.support import Open, another_writer, ask, look_up, on_both_engines, say
+
+pytestmark = on_both_engines
 
 YEAR = "in which year was the tower opened"
 YEAR_REWORDED = "in which year was the tower opened then"
@@ -119,18 +121,13 @@ async def test_a_correction_at_the_first_turn_has_nothing_to_correct(cache: Cach
     assert await cache.exact(ask(YEAR)) is not None
 
 
-async def test_a_corrected_entry_is_not_served_while_the_database_is_locked(open_cache: Open, tmp_path) -> None:  # type: ignore[no-untyped-def]
+async def test_a_corrected_entry_is_not_served_while_the_database_is_locked(open_cache: Open, store_url: str) -> None:
     """The conversation that corrected is protected before anything is written."""
-    import sqlite3
-
     cache = await open_cache(lookup_deadline_ms=200, busy_timeout_ms=50)
     cache.record(ask(YEAR, session="s1"), say("1899"))
     await cache.flush()
-    blocker = sqlite3.connect(tmp_path / "antiphon.db", isolation_level=None)
-    blocker.execute("BEGIN IMMEDIATE")
-    assert await cache.correct(ask(YEAR, "1899", WRONG, session="s1")) == 0
-    assert cache.exact_now(ask(YEAR, session="s1")) is None
-    blocker.execute("ROLLBACK")
-    blocker.close()
+    with another_writer(store_url):
+        assert await cache.correct(ask(YEAR, "1899", WRONG, session="s1")) == 0
+        assert cache.exact_now(ask(YEAR, session="s1")) is None
     await cache.flush()
     assert await cache.exact(ask(YEAR)) is None  # written in the end

@@ -18,7 +18,7 @@ import pytest
 from sqlalchemy import inspect
 
 from store.codec import unpack_answer, unpack_question
-from store.database import Database
+from store.sqlite import SqliteDatabase
 from store.models import Base
 from store.settings import StoreSettings
 from tests.store.crash_child import answer_of
@@ -117,7 +117,7 @@ def test_killing_the_process_while_the_tables_are_made_leaves_a_database_that_op
     path = tmp_path / "antiphon.db"
 
     def opens() -> None:
-        database = Database.open(StoreSettings(url=f"sqlite:///{path}"))
+        database = SqliteDatabase.open(StoreSettings(url=f"sqlite:///{path}"))
         with database.readers.connect() as connection:
             assert set(Base.metadata.tables) <= set(inspect(connection).get_table_names())
         database.close()

@@ -14,6 +14,7 @@ import pytest
 
 from store.cache import Cache
 from store.errors import StoreInUse, StoreUnavailable, UnsupportedStore
+from store.sqlite import SqliteDatabase
 from tests.store.support import Open, WordEmbedder, ask, say
 
 CAPITAL = "what is the capital of portugal"
@@ -287,7 +288,7 @@ async def test_a_decision_that_hangs_costs_its_deadline(open_cache: Open) -> Non
 async def test_an_index_that_lost_its_vectors_is_a_miss(cache: Cache) -> None:
     cache.record(ask(CAPITAL), say("Lisbon"))
     await cache.flush()
-    cache._index._shelves.clear()
+    cache._index._shelves.clear()  # type: ignore[attr-defined]
     decision, hit = await cache.search(ask(REWORDED))
     assert (decision.reason, hit) == ("no candidate", None)
     assert await cache.exact(ask(CAPITAL)) is not None
@@ -311,7 +312,8 @@ async def test_readers_beside_the_proxy_are_welcome(cache: Cache, tmp_path: Path
 @pytest.mark.parametrize(
     "url",
     [
-        "postgresql://localhost/antiphon",
+        "postgresql+asyncpg://localhost/antiphon",
+        "mysql://localhost/antiphon",
         "redis://localhost",
         "sqlite+aiosqlite:///x.db",
         "sqlite:///x.db?mode=ro",
@@ -333,6 +335,7 @@ async def test_a_folder_that_cannot_be_used_is_said(open_cache: Open, tmp_path: 
 
 async def test_a_temporary_store_is_gone_when_it_is_closed(open_cache: Open) -> None:
     cache = await open_cache(url="sqlite://")
+    assert isinstance(cache._database, SqliteDatabase)
     folder = cache._database.path.parent
     cache.record(ask(CAPITAL), say("Lisbon"))
     await cache.flush()

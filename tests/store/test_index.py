@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from store.index import Bucket, VectorIndex
+from store.index import VectorIndex
+from store.neighbours import Bucket
 
 HERE = Bucket(b"p", b"i", "space")
 DIMENSIONS = 24

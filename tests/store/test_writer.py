@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy import Connection, text
 
 from store.counters import Failures
-from store.database import Database
+from store.sqlite import SqliteDatabase
 from store.errors import StoreUnavailable
 from store.settings import StoreSettings
 from store.writer import Writer
@@ -35,8 +35,8 @@ def insert(number: int) -> Callable[[Connection], None]:
 
 
 @pytest.fixture
-def database(tmp_path: Path) -> Iterator[Database]:
-    opened = Database.open(StoreSettings(url=f"sqlite:///{tmp_path}/writer.db"))
+def database(tmp_path: Path) -> Iterator[SqliteDatabase]:
+    opened = SqliteDatabase.open(StoreSettings(url=f"sqlite:///{tmp_path}/writer.db"))
     with opened.writer.begin() as connection:
         connection.execute(text("CREATE TABLE numbers (n INTEGER UNIQUE)"))
     yield opened
@@ -49,18 +49,18 @@ def failures() -> Failures:
 
 
 @pytest.fixture
-def writer(database: Database, failures: Failures) -> Iterator[Writer]:
+def writer(database: SqliteDatabase, failures: Failures) -> Iterator[Writer]:
     made = Writer(database.writer, failures, queue_size=50, locked_patience_s=0.2)
     yield made
     made.close(5)
 
 
-def numbers(database: Database) -> list[int]:
+def numbers(database: SqliteDatabase) -> list[int]:
     with database.readers.connect() as connection:
         return [row.n for row in connection.execute(text("SELECT n FROM numbers ORDER BY n"))]
 
 
-def test_what_waits_together_is_committed_together(database: Database, writer: Writer) -> None:
+def test_what_waits_together_is_committed_together(database: SqliteDatabase, writer: Writer) -> None:
     begun, go = threading.Event(), threading.Event()
 
     def hold(connection: Connection) -> None:
@@ -78,7 +78,7 @@ def test_what_waits_together_is_committed_together(database: Database, writer: W
     assert seen == [list(range(20))] * 20
 
 
-def test_one_that_fails_takes_no_other_with_it(database: Database, writer: Writer, failures: Failures) -> None:
+def test_one_that_fails_takes_no_other_with_it(database: SqliteDatabase, writer: Writer, failures: Failures) -> None:
     begun, go = threading.Event(), threading.Event()
 
     def hold(connection: Connection) -> None:
@@ -100,7 +100,7 @@ def test_one_that_fails_takes_no_other_with_it(database: Database, writer: Write
 
 
 def test_a_full_queue_refuses_but_not_what_somebody_waits_for(
-    database: Database, writer: Writer, failures: Failures
+    database: SqliteDatabase, writer: Writer, failures: Failures
 ) -> None:
     go = threading.Event()
     writer.put(Do(lambda connection: go.wait(5)))
@@ -113,7 +113,7 @@ def test_a_full_queue_refuses_but_not_what_somebody_waits_for(
     assert writer.put(Do(insert(1)))
 
 
-def test_closing_writes_what_is_queued_and_refuses_the_rest(database: Database, writer: Writer) -> None:
+def test_closing_writes_what_is_queued_and_refuses_the_rest(database: SqliteDatabase, writer: Writer) -> None:
     for number in range(40):
         writer.put(Do(insert(number)))
     writer.close(5)
@@ -135,7 +135,7 @@ def test_nobody_who_waits_is_forgotten_when_the_last_write_hangs(writer: Writer)
         go.set()
 
 
-def test_a_follower_that_fails_does_not_undo_the_write(database: Database, writer: Writer, failures: Failures) -> None:
+def test_a_follower_that_fails_does_not_undo_the_write(database: SqliteDatabase, writer: Writer, failures: Failures) -> None:
     def fail() -> None:
         raise RuntimeError("index")
 
@@ -144,7 +144,7 @@ def test_a_follower_that_fails_does_not_undo_the_write(database: Database, write
     assert failures.counts() == {"index.error": 1}
 
 
-def test_somebody_who_stopped_waiting_stops_nothing(database: Database, writer: Writer) -> None:
+def test_somebody_who_stopped_waiting_stops_nothing(database: SqliteDatabase, writer: Writer) -> None:
     go = threading.Event()
     writer.put(Do(lambda connection: go.wait(5)))
     asked = writer.ask(Do(insert(1)))
@@ -154,12 +154,12 @@ def test_somebody_who_stopped_waiting_stops_nothing(database: Database, writer: 
     assert numbers(database) == [1]
 
 
-def test_the_database_is_for_its_owner_only(database: Database) -> None:
+def test_the_database_is_for_its_owner_only(database: SqliteDatabase) -> None:
     for path in (database.path, database.path.with_name("writer.db-wal")):
         assert path.stat().st_mode & 0o077 == 0
 
 
-def test_durability_and_integrity_are_switched_on(database: Database) -> None:
+def test_durability_and_integrity_are_switched_on(database: SqliteDatabase) -> None:
     with database.writer.connect() as connection:
         pragmas = {
             name: connection.exec_driver_sql(f"PRAGMA {name}").scalar()
