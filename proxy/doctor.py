@@ -275,9 +275,13 @@ def _store(patient: Patient) -> Iterator[Finding]:
     except Exception:
         yield Finding("store", "problem", "store.url is not a database URL", "write sqlite:////path/to/antiphon.db")
         return
+    if url.get_backend_name() == "postgresql":
+        yield _server(patient.settings.store.url)
+        return
     if url.get_backend_name() != "sqlite":
         seen = f"store.url names {url.get_backend_name()!r}"
-        yield Finding("store", "problem", seen, "this release keeps its entries in SQLite: sqlite:////path/antiphon.db")
+        advice = "write sqlite:////path/antiphon.db or postgresql+psycopg://user@host/database"
+        yield Finding("store", "problem", seen, advice)
         return
     if url.database in (None, "", ":memory:"):
         yield Finding(
@@ -303,6 +307,25 @@ def _store(patient: Patient) -> Iterator[Finding]:
         yield Finding("store", "problem", f"{path} is damaged: {verdict}", "move it away: the proxy starts a fresh one")
         return
     yield Finding("store", "ok", f"{path} is sound, {entries} entries, {path.stat().st_size / _MIB:.1f} MiB")
+
+
+def _server(url: str) -> Finding:
+    from store.errors import StoreError
+    from store.postgres import examine
+
+    try:
+        server = examine(url)
+    except StoreError as error:
+        return Finding("store", "problem", str(error), "start the server, or correct store.url")
+    seen = f"PostgreSQL {server.version}, pgvector {server.pgvector or 'not created yet'}"
+    version = server.pgvector or server.pgvector_available
+    if version is None:
+        advice = "install pgvector on the server, then let a superuser run CREATE EXTENSION vector in this database"
+        return Finding("store", "problem", seen, advice)
+    if tuple(int(part) for part in version.split(".")[:2]) < (0, 8):
+        return Finding("store", "problem", f"{seen} is too old", "install pgvector 0.8 or newer")
+    there = "no tables yet" if server.entries is None else f"about {server.entries} entries, schema {server.schema}"
+    return Finding("store", "ok", f"{seen}, {there}")
 
 
 def _existing(folder: Path) -> Path:

@@ -37,9 +37,7 @@ class Bucket(NamedTuple):
 class Neighbours(Protocol):
     """Nearest neighbours within a bucket. Safe to use from any thread; may block, so keep it off the event loop."""
 
-    def search(
-        self, bucket: Bucket, vector: Floats, count: int, *, connection: Connection
-    ) -> list[tuple[int, float]]:
+    def search(self, bucket: Bucket, vector: Floats, count: int, *, connection: Connection) -> list[tuple[int, float]]:
         """Return up to ``count`` nearest of a unit vector of shape (d,), as (number, cosine −1 … 1)."""
 
     def add(self, bucket: Bucket, numbers: Sequence[int] | Numbers, vectors: Floats) -> None:
@@ -56,4 +54,3 @@ class Neighbours(Protocol):
 
     def totals(self, connection: Connection) -> tuple[int, int]:
         """Return how many vectors can be found, in how many buckets."""
-

@@ -12,6 +12,7 @@ import contextlib
 import os
 import secrets
 from collections.abc import Sequence
+from dataclasses import dataclass
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Final
 
@@ -19,7 +20,7 @@ from sqlalchemy import URL, Connection, Engine, create_engine, event, text
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import NullPool
 
-from store.counters import Failures, kind_of
+from store.counters import Failures
 from store.database import Database, parse_url
 from store.errors import StoreUnavailable, UnsupportedStore
 from store.migrations import upgrade
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from store.postgres_index import PostgresIndex
     from store.postgres_link import PostgresLink
 
-__all__ = ["CHANNEL", "PostgresDatabase", "connect_args", "lock_number"]
+__all__ = ["CHANNEL", "PostgresDatabase", "Server", "connect_args", "examine", "lock_number"]
 
 CHANNEL: Final = "antiphon"
 """Name under which a commit that took something out of circulation is notified."""
@@ -136,6 +137,41 @@ class PostgresDatabase(Database):
                 (self.origin, pack(changes)),
             )
             connection.exec_driver_sql(f"NOTIFY {CHANNEL}")
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """What can be said of a server and the database on it without changing anything."""
+
+    version: str  # such as "18.4"
+    pgvector: str | None  # version in this database; None: CREATE EXTENSION has not been run
+    pgvector_available: str | None  # version the server could create
+    schema: str | None  # newest revision that was applied; None: no tables yet
+    entries: int | None  # about; None: no tables yet
+
+
+def examine(url: str) -> Server:
+    """Connect and look. Raises `UnsupportedStore`, and `StoreUnavailable` where there is no connection."""
+    parsed = _url_of(url)
+    engine = create_engine(parsed, poolclass=NullPool, connect_args=connect_args(), hide_parameters=True)
+    try:
+        with engine.connect() as connection:
+
+            def one(query: str) -> Any:
+                return connection.execute(text(query)).scalar()
+
+            tables = one("SELECT to_regclass('entries') IS NOT NULL AND to_regclass('alembic_version') IS NOT NULL")
+            return Server(
+                version=str(one("SHOW server_version")).split()[0],
+                pgvector=one("SELECT extversion FROM pg_extension WHERE extname = 'vector'"),
+                pgvector_available=one("SELECT default_version FROM pg_available_extensions WHERE name = 'vector'"),
+                schema=one("SELECT version_num FROM alembic_version") if tables else None,
+                entries=int(one("SELECT greatest(reltuples, 0) FROM pg_class WHERE oid = 'entries'::regclass"))
+                if tables
+                else None,
+            )
+    except DBAPIError as error:
+        raise StoreUnavailable(_why(parsed.render_as_string(hide_password=True), error)) from error
 
 
 _READING: Final = {"default_transaction_read_only": "on"}

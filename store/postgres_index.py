@@ -35,14 +35,14 @@ _SIZE_S: Final = 60.0
 _STEPS: Final = 3.0  # vectors that are compared in the index for each one that is read from it, about
 _MOST_DIMENSIONS: Final = 4_000  # what pgvector indexes as halfvec
 
-_SIZE = text("SELECT count(*) FROM (SELECT FROM vectors WHERE bucket = :bucket LIMIT :most) AS some")
+_SIZE = text("SELECT count(*) FROM (SELECT FROM vectors WHERE bucket = :bucket LIMIT :most) AS part")
 _ALL = text("SELECT greatest(reltuples, 0) FROM pg_class WHERE oid = 'vectors'::regclass")
 _EXACT = text(
     "SELECT number, -(query <#> :vector) AS similarity FROM vectors "
     "WHERE bucket = :bucket AND vector_dims(query) = :dimension ORDER BY query <#> :vector LIMIT :count"
 )
 _IN_SPACE = text(
-    "SELECT count(*) FROM (SELECT FROM vectors WHERE space = :space AND bucket IS NOT NULL LIMIT :most) AS some"
+    "SELECT count(*) FROM (SELECT FROM vectors WHERE space = :space AND bucket IS NOT NULL LIMIT :most) AS part"
 )
 _INDEXES = text(
     "SELECT c.relname AS name, i.indisvalid AS valid FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid "
@@ -65,9 +65,7 @@ class PostgresIndex:
         self._valid: frozenset[str] = frozenset()  # names of the indexes that can be used
         self._all = 0  # vectors in the table, about
 
-    def search(
-        self, bucket: Bucket, vector: Floats, count: int, *, connection: Connection
-    ) -> list[tuple[int, float]]:
+    def search(self, bucket: Bucket, vector: Floats, count: int, *, connection: Connection) -> list[tuple[int, float]]:
         """Return up to ``count`` nearest of a unit vector of shape (d,), as (number, cosine −1 … 1), nearest first."""
         dimension = len(vector)
         statement = self._known(bucket.space, dimension)

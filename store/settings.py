@@ -18,8 +18,8 @@ class StoreSettings(BaseModel):
 
     url: str = Field(
         "",
-        description="Database URL (SQLAlchemy): `sqlite:////path/antiphon.db` for one proxy, `sqlite://` for a temporary "
-        "file that is deleted at the end, or `postgresql+psycopg://user:password@host/database` for any number of "
+        description="Database URL (SQLAlchemy): `sqlite:////path/antiphon.db` for one proxy, `sqlite://` for a "
+        "temporary file that is deleted at the end, or `postgresql+psycopg://user:password@host/database` for any number of "
         "proxies (needs `antiphon[postgres]`, and pgvector 0.8 on the server). Empty: a file in the data folder.",
     )
     default_ttl_s: float = Field(
@@ -47,8 +47,8 @@ class StoreSettings(BaseModel):
         30.0,
         ge=0,
         le=3_600,
-        description="Seconds of a database that is locked, or (PostgreSQL) away, after which waiting writes are dropped "
-        "and counted.",
+        description="Seconds of a database that is locked, or (PostgreSQL) away, after which waiting writes are "
+        "dropped and counted.",
     )
     write_queue_size: int = Field(
         2_048, ge=1, le=1_000_000, description="Writes that may wait; further ones are dropped and counted."

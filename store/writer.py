@@ -143,7 +143,7 @@ class Writer:
                 self._drop([waiting], error)
 
     def _attempt(self, batch: list[_Waiting]) -> Exception | None:
-        """Write a batch in one transaction; a database that is locked or away is waited for, any other failure is returned."""
+        """Write a batch in one transaction; a database locked or away is waited for, other failures are returned."""
         give_up = time.monotonic() + self._patience_s
         while True:
             after: list[AfterCommit] = []

@@ -7,12 +7,14 @@ import os
 import shutil
 import subprocess
 import tempfile
+import time
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import psutil
 import psycopg
 import pytest
 from sqlalchemy import make_url
@@ -69,6 +71,13 @@ class Server:
             yield self.url(name)
         finally:
             self.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+    def restart(self) -> None:
+        """Start it again after it was killed."""
+        give_up = time.monotonic() + 20
+        while psutil.pid_exists(self.pid) and time.monotonic() < give_up:
+            time.sleep(0.05)
+        self._handle.ensure_postgres_running()
 
     def close(self) -> None:
         with warnings.catch_warnings():

@@ -107,7 +107,7 @@ async def test_a_proxy_that_waits_for_its_store_can_be_stopped(tmp_path: Path) -
     await other.cache.close()
 
 
-@pytest.mark.parametrize("url", ["postgresql://h/d", "no url"])
+@pytest.mark.parametrize("url", ["mysql://h/d", "no url"])
 async def test_a_store_that_can_never_be_opened_is_not_tried_again(
     url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -20,7 +20,9 @@ from store.types import Answer, Candidate, Hit, Query
 
 DIMENSIONS = 64
 
-on_both_engines = pytest.mark.parametrize("store_url", ["sqlite", "postgres"], indirect=True)
+on_both_engines = pytest.mark.parametrize(
+    "store_url", ["sqlite", pytest.param("postgres", marks=pytest.mark.slow)], indirect=True
+)
 """A test (or, as ``pytestmark``, a module) that is to hold on SQLite and on PostgreSQL."""
 
 

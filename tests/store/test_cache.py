@@ -6,7 +6,7 @@ import asyncio
 import json
 
 import pytest
-from sqlalchemy import text
+import sqlalchemy as sa
 
 from store.cache import Cache
 from store.errors import UnknownDimension
@@ -530,7 +530,7 @@ async def test_whatever_was_taken_out_is_in_the_audit_log(cache: Cache) -> None:
     await cache.retract(entry)
     await cache.purge({"model": "small"}, dry_run=False, actor="ops")
     with cache._database.readers.connect() as connection:
-        log = connection.execute(text("SELECT actor, action, target, entries FROM purges ORDER BY number")).all()
+        log = connection.execute(sa.text("SELECT actor, action, target, entries FROM purges ORDER BY number")).all()
     assert log == [
         ("admin", "retract", json.dumps({"entry": entry}), 1),
         ("ops", "purge", '{"model": "small"}', 1),

@@ -18,9 +18,9 @@ import pytest
 from sqlalchemy import inspect
 
 from store.codec import unpack_answer, unpack_question
-from store.sqlite import SqliteDatabase
 from store.models import Base
 from store.settings import StoreSettings
+from store.sqlite import SqliteDatabase
 from tests.store.crash_child import answer_of
 from tests.store.support import Open, ask
 

@@ -15,7 +15,7 @@ import pytest
 from store.cache import Cache
 from store.errors import StoreInUse, StoreUnavailable, UnsupportedStore
 from store.sqlite import SqliteDatabase
-from tests.store.support import Open, WordEmbedder, ask, say
+from tests.store.support import Open, WordEmbedder, another_writer, ask, on_both_engines, say
 
 CAPITAL = "what is the capital of portugal"
 REWORDED = "what is the capital city of portugal"
@@ -58,31 +58,27 @@ def hold_readers(cache: Cache, release: threading.Event) -> None:
         cache._readers._pool.submit(release.wait)
 
 
-async def test_a_locked_database_is_a_miss_and_its_writes_wait(open_cache: Open, tmp_path: Path) -> None:
+@on_both_engines
+async def test_a_locked_database_is_a_miss_and_its_writes_wait(open_cache: Open, store_url: str) -> None:
     cache = await open_cache(lookup_deadline_ms=100, busy_timeout_ms=20)
-    blocker = sqlite3.connect(tmp_path / "antiphon.db", isolation_level=None)
-    blocker.execute("BEGIN IMMEDIATE")
-    await assert_everything_answers(cache)
-    assert cache.failures.counts().get("write.waiting_for_lock", 0) > 0
-    blocker.execute("ROLLBACK")
-    blocker.close()
+    with another_writer(store_url):
+        await assert_everything_answers(cache)
+        assert cache.failures.counts().get("write.waiting_for_lock", 0) > 0
     assert await cache.flush()
     assert await cache.exact(ask("and a new one")) is not None
     assert (await cache.stats()).entries == 1
 
 
-async def test_a_lock_that_never_ends_drops_writes_and_counts_them(open_cache: Open, tmp_path: Path) -> None:
+@on_both_engines
+async def test_a_lock_that_never_ends_drops_writes_and_counts_them(open_cache: Open, store_url: str) -> None:
     cache = await open_cache(lookup_deadline_ms=100, busy_timeout_ms=10, locked_patience_s=0.1)
-    blocker = sqlite3.connect(tmp_path / "antiphon.db", isolation_level=None)
-    blocker.execute("BEGIN IMMEDIATE")
-    entry = cache.record(ask(CAPITAL), say("Lisbon"))
-    assert not await cache.flush()
-    assert cache.failures.counts()["write.locked"] >= 1
-    with pytest.raises(StoreUnavailable, match="locked"):
-        await cache.retract(entry)
-    assert cache.exact_now(ask(CAPITAL)) is None  # retracted for this process all the same
-    blocker.execute("ROLLBACK")
-    blocker.close()
+    with another_writer(store_url):
+        entry = cache.record(ask(CAPITAL), say("Lisbon"))
+        assert not await cache.flush()
+        assert cache.failures.counts()["write.locked"] >= 1
+        with pytest.raises(StoreUnavailable, match="locked"):
+            await cache.retract(entry)
+        assert cache.exact_now(ask(CAPITAL)) is None  # retracted for this process all the same
     cache.record(ask(REWORDED), say("Lisbon"))
     assert await cache.flush()
 
@@ -102,6 +98,7 @@ async def test_a_database_nobody_can_read_is_a_miss(open_cache: Open, tmp_path: 
         assert {"read.locked", "read.slow"} & cache.failures.counts().keys()
 
 
+@on_both_engines
 async def test_a_reading_thread_that_hangs_costs_one_deadline_and_then_nothing(open_cache: Open) -> None:
     cache = await open_cache(lookup_deadline_ms=30)
     cache.record(ask(CAPITAL), say("Lisbon"))
@@ -119,24 +116,22 @@ async def test_a_reading_thread_that_hangs_costs_one_deadline_and_then_nothing(o
         release.set()
 
 
-async def test_a_full_queue_drops_and_counts_and_still_answers_from_memory(open_cache: Open, tmp_path: Path) -> None:
+@on_both_engines
+async def test_a_full_queue_drops_and_counts_and_still_answers_from_memory(open_cache: Open, store_url: str) -> None:
     cache = await open_cache(write_queue_size=3, busy_timeout_ms=10)
     old = cache.record(ask(CAPITAL), say("Porto"))
     await cache.flush()
-    blocker = sqlite3.connect(tmp_path / "antiphon.db", isolation_level=None)
-    blocker.execute("BEGIN IMMEDIATE")
-    for number in range(300):
-        cache.record(ask(f"question {number}"), say("fine"))
-    cache.record(ask(CAPITAL), say("Lisbon"))
-    assert cache.failures.counts()["write.queue_full"] >= 290
-    # What could not be written is no reason to serve what it replaced.
-    for query in (ask(CAPITAL), ask(REWORDED)):
-        assert await cache.exact(query) is None
-        decision, hit = await cache.search(query)
-        assert hit is None
-        assert old not in [judgement.entry_id for judgement in decision.judgements]
-    blocker.execute("ROLLBACK")
-    blocker.close()
+    with another_writer(store_url):
+        for number in range(300):
+            cache.record(ask(f"question {number}"), say("fine"))
+        cache.record(ask(CAPITAL), say("Lisbon"))
+        assert cache.failures.counts()["write.queue_full"] >= 290
+        # What could not be written is no reason to serve what it replaced.
+        for query in (ask(CAPITAL), ask(REWORDED)):
+            assert await cache.exact(query) is None
+            decision, hit = await cache.search(query)
+            assert hit is None
+            assert old not in [judgement.entry_id for judgement in decision.judgements]
     await cache.flush()
 
 
@@ -236,6 +231,7 @@ async def test_one_damaged_row_costs_nothing_but_itself(damage: str, open_cache:
     assert len(await cache.entries(limit=20, after=None, where={})) == 10
 
 
+@on_both_engines
 async def test_an_embedder_that_raises_is_a_miss_and_the_entry_is_found_by_its_words(open_cache: Open) -> None:
     class Dead(WordEmbedder):
         def encode(self, texts):  # type: ignore[no-untyped-def]
@@ -251,6 +247,7 @@ async def test_an_embedder_that_raises_is_a_miss_and_the_entry_is_found_by_its_w
     assert sum(count for kind, count in cache.failures.counts().items() if kind.startswith("embed.")) == 10
 
 
+@on_both_engines
 async def test_an_embedder_that_hangs_costs_its_deadline(open_cache: Open) -> None:
     release = threading.Event()
 
@@ -268,6 +265,7 @@ async def test_an_embedder_that_hangs_costs_its_deadline(open_cache: Open) -> No
         release.set()
 
 
+@on_both_engines
 async def test_a_decision_that_hangs_costs_its_deadline(open_cache: Open) -> None:
     release = threading.Event()
 
@@ -344,21 +342,20 @@ async def test_a_temporary_store_is_gone_when_it_is_closed(open_cache: Open) -> 
     assert not folder.exists()
 
 
+@on_both_engines
 async def test_after_closing_nothing_raises_on_the_path_of_a_request(cache: Cache) -> None:
     await cache.close()
     await cache.close()
     await assert_everything_answers(cache)
 
 
+@on_both_engines
 async def test_no_failure_s_log_line_holds_a_word_of_a_conversation(
-    open_cache: Open, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    open_cache: Open, store_url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     cache = await open_cache(lookup_deadline_ms=50, busy_timeout_ms=10, locked_patience_s=0.05)
-    blocker = sqlite3.connect(tmp_path / "antiphon.db", isolation_level=None)
-    blocker.execute("BEGIN IMMEDIATE")
-    cache.record(ask("my secret question"), say("my secret answer"))
-    await cache.flush()
-    blocker.execute("ROLLBACK")
-    blocker.close()
+    with another_writer(store_url):
+        cache.record(ask("my secret question"), say("my secret answer"))
+        await cache.flush()
     assert "store failure write.locked" in caplog.text
     assert "secret" not in caplog.text

@@ -11,9 +11,9 @@ import pytest
 from sqlalchemy import Connection, text
 
 from store.counters import Failures
-from store.sqlite import SqliteDatabase
 from store.errors import StoreUnavailable
 from store.settings import StoreSettings
+from store.sqlite import SqliteDatabase
 from store.writer import Writer
 
 
@@ -135,7 +135,9 @@ def test_nobody_who_waits_is_forgotten_when_the_last_write_hangs(writer: Writer)
         go.set()
 
 
-def test_a_follower_that_fails_does_not_undo_the_write(database: SqliteDatabase, writer: Writer, failures: Failures) -> None:
+def test_a_follower_that_fails_does_not_undo_the_write(
+    database: SqliteDatabase, writer: Writer, failures: Failures
+) -> None:
     def fail() -> None:
         raise RuntimeError("index")
 
