@@ -170,7 +170,7 @@ def _nearest(space: str, dimension: int) -> Any:
     column = f"(query::halfvec({dimension}))"
     literal = _literal(space).replace(":", "\\:")
     return text(
-        f"SELECT number, -({column} <#> :vector) AS similarity FROM vectors "
+        f"SELECT number, -({column} <#> :vector) AS similarity FROM vectors "  # noqa: S608 - a quoted name only
         f"WHERE space = {literal} AND bucket IS NOT NULL AND bucket = :bucket "
         f"ORDER BY {column} <#> :vector LIMIT :count"
     )

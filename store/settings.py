@@ -19,8 +19,8 @@ class StoreSettings(BaseModel):
     url: str = Field(
         "",
         description="Database URL (SQLAlchemy): `sqlite:////path/antiphon.db` for one proxy, `sqlite://` for a "
-        "temporary file that is deleted at the end, or `postgresql+psycopg://user:password@host/database` for any number of "
-        "proxies (needs `antiphon[postgres]`, and pgvector 0.8 on the server). Empty: a file in the data folder.",
+        "temporary file that is deleted at the end, or `postgresql+psycopg://user:password@host/database` for any "
+        "number of proxies (needs `antiphon[postgres]`, and pgvector 0.8 on the server). Empty: a file in the data folder.",
     )
     default_ttl_s: float = Field(
         604_800.0,
