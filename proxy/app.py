@@ -18,9 +18,11 @@ from proxy import admin
 from proxy.admin import Readiness
 from proxy.endpoints import ENDPOINTS
 from proxy.errors import ClientGone, ReplyCut, UpstreamError
+from proxy.logs import AccessLog
 from proxy.metrics import Metrics
 from proxy.settings import Settings, policy_of
 from proxy.thresholds import ThresholdsWatch
+from proxy.tracing import NotInstalled, Tracing
 from proxy.turns import Turns
 from proxy.upstream import Receive, Scope, Send, Upstream, reply_error
 from proxy.versions import VersionWatcher
@@ -64,6 +66,8 @@ class Antiphon(Starlette):
     turns: Turns
     upstream: Upstream
     metrics: Metrics
+    tracing: Tracing | None = None
+    access: AccessLog | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -80,6 +84,11 @@ class Antiphon(Starlette):
             return
         in_flight = self.metrics.in_flight
         in_flight.inc()
+        trace, failed = None, ""
+        if self.tracing is not None and (trace := self.tracing.begin(scope)) is not None:
+            send = trace.sending(send)
+        if self.access is not None:
+            send = self.access.sending(scope, send)
         try:
             if scope["method"] == "POST" and (endpoint := _BY_RAW_PATH.get(scope["raw_path"])) is not None:
                 await self.turns.answer(endpoint, scope, receive, send)
@@ -92,16 +101,21 @@ class Antiphon(Starlette):
                 self.metrics.request("bypass", "other", "path")
                 await self.upstream.pass_through(scope, receive, send, on_error=self._count)
         except ClientGone:
+            failed = "client_gone"
             log.debug("the client hung up")
         except ReplyCut as error:
+            failed = "cut"
             # Returning without an end makes the server close the connection: the client must see that it was cut.
             log.warning("a reply was cut: %s", error)
         except Exception:
+            failed = "internal"
             log.exception("a request failed")
             with contextlib.suppress(Exception):
                 await reply_error(send, 500, "the proxy failed; its log says why", kind="server_error", code="internal")
         finally:
             in_flight.dec()
+            if trace is not None:
+                trace.end(failed)
 
     def _count(self, error: UpstreamError) -> None:
         self.metrics.upstream_errors.labels(error.kind).inc()
@@ -178,10 +192,18 @@ def create_app(settings: Settings, *, open_with: OpenCache | None = None) -> Ant
                 await cache.close()
             await versions.stop()
             await upstream.aclose()
+            if app.tracing is not None:
+                await asyncio.to_thread(app.tracing.close)
 
     app = Antiphon(routes=[admin.root(_ADMIN), Mount(_ADMIN, routes=admin.routes())], lifespan=lifespan)
     app.router.redirect_slashes = False
     app.turns, app.upstream, app.metrics = turns, upstream, metrics
+    app.access = AccessLog() if settings.logging.access else None
+    if settings.tracing.endpoint:
+        try:
+            app.tracing = Tracing(settings.tracing)
+        except NotInstalled as error:
+            log.error("no traces: %s", error)
     app.state.settings = settings
     app.state.cache = None
     app.state.metrics = metrics

@@ -175,7 +175,7 @@ def serve(loaded: Loaded) -> None:
         ws="none",
         lifespan="on",
         log_config=None,
-        access_log=settings.logging.access,
+        access_log=False,  # ours says more
         # The peer's address decides who is local: it must not come from a header.
         proxy_headers=False,
         server_header=False,

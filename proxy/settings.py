@@ -45,6 +45,7 @@ __all__ = [
     "Settings",
     "SettingsError",
     "SharingSettings",
+    "TracingSettings",
     "UpstreamSettings",
     "data_folder",
     "every_setting",
@@ -312,12 +313,34 @@ class AdminSettings(_Section):
         return self
 
 
+class TracingSettings(_Section):
+    """OpenTelemetry traces. Needs the packages of `pip install 'antiphon[otlp]'`."""
+
+    endpoint: str = Field(
+        "",
+        pattern=r"^(https?://\S+)?$",
+        description="URL that spans are sent to (OTLP over HTTP), such as `http://collector:4318/v1/traces`; empty: no "
+        "traces. Headers for it come from `OTEL_EXPORTER_OTLP_HEADERS`.",
+    )
+    sample_ratio: float = Field(
+        1.0, ge=0, le=1, description="Share of requests that are traced, where the caller's `traceparent` does not say."
+    )
+    service_name: str = Field("antiphon", min_length=1, description="Name of this service in the traces.")
+    content: bool = Field(
+        False, description="Whether questions and answers stand in the traces. They are private: off unless asked for."
+    )
+
+
 class LoggingSettings(_Section):
     """What is written to standard error. Message texts and secrets are never logged."""
 
     level: Literal["debug", "info", "warning", "error"] = Field("info", description="Least severity that is written.")
     format: Literal["text", "json"] = Field("text", description="Lines for people, or one JSON object a line.")
-    access: bool = Field(False, description="Whether every request gets a line (client, method, path, status).")
+    access: bool = Field(
+        False,
+        description="Whether every request gets a line: method, path without its query, status, what was reused and "
+        "why, seconds, client.",
+    )
 
 
 class Settings(BaseSettings):
@@ -342,6 +365,7 @@ class Settings(BaseSettings):
     flight: FlightSettings = Field(default_factory=lambda: FlightSettings.model_validate({}))
     kv: KvSettings = Field(default_factory=lambda: KvSettings.model_validate({}))
     admin: AdminSettings = Field(default_factory=lambda: AdminSettings.model_validate({}))
+    tracing: TracingSettings = Field(default_factory=lambda: TracingSettings.model_validate({}))
     logging: LoggingSettings = Field(default_factory=lambda: LoggingSettings.model_validate({}))
 
     @classmethod

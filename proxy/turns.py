@@ -27,8 +27,10 @@ from proxy.headers import RawHeaders, cache_status, date_now, field_value, forwa
 from proxy.metrics import ErrorKind, Metrics
 from proxy.plans import Plan, Planner
 from proxy.settings import Settings
+from proxy.tracing import current, of_search
 from proxy.upstream import Receive, Reply, Scope, Send, Upstream, client_gone, reply_error
 from proxy.versions import Version, VersionWatcher
+from store.stages import staged, watched
 from store.types import Answer, Decision, Hit, Query
 
 if TYPE_CHECKING:
@@ -154,11 +156,14 @@ class Turns:
             raise ClientGone
         client = scope.get("client")
         peer = client[0] if client else None
+        began = time.time_ns()
         if len(body) <= _MOST_AT_ONCE:
             plan = self._planner.plan(endpoint, scope["headers"], scope["query_string"], body, peer)
         else:  # reading, normalising and hashing megabytes would hold up everybody else
             plan = await asyncio.to_thread(self._plan_large, endpoint, scope, body, peer)
         ex = _Exchange(scope, receive, send, body, plan)
+        if (trace := current()) is not None:
+            trace.planned(began, plan)
         try:
             await self._live(ex)
         except ProxyError:
@@ -188,7 +193,12 @@ class Turns:
                 return await self._absent(ex)
             return await self._bypass(ex, plan.bypass or "not-understood")
         if plan.correction and cache is not None:
-            await self._fenced("invalidate", lambda: cache.correct(self._query(plan)), _CORRECT_PATIENCE_S, 0)
+            await self._fenced(
+                "invalidate",
+                lambda: watched("correct", cache.correct(self._query(plan)), lambda affected: {"affected": affected}),
+                _CORRECT_PATIENCE_S,
+                0,
+            )
         if plan.bypass is not None:
             if directives.only_if_cached:
                 return await self._absent(ex)
@@ -217,7 +227,12 @@ class Turns:
             return None
         if hit is None:
             began = time.perf_counter()
-            hit = await self._fenced("lookup", lambda: cache.exact(query), self._exact_fence_s, None)
+            hit = await self._fenced(
+                "lookup",
+                lambda: watched("exact", cache.exact(query), lambda found: {"found": found is not None}),
+                self._exact_fence_s,
+                None,
+            )
             self._metrics.exact_seconds.observe(time.perf_counter() - began)
             if hit is not None and await self._serve(ex, query, hit, "exact"):
                 return None
@@ -268,6 +283,8 @@ class Turns:
         ]
         await ex.send({"type": "http.response.start", "status": 200, "headers": headers})
         await ex.send({"type": "http.response.body", "body": data, "more_body": False})
+        if (trace := current()) is not None:
+            trace.answer(hit.answer.text)
         metrics = self._metrics
         metrics.request("answer", plan.endpoint.name, "exact" if hit.exact else "reworded")
         metrics.saved(hit.answer.prompt_tokens, hit.answer.completion_tokens, hit.answer.seconds)
@@ -589,6 +606,7 @@ class Turns:
         flight.notify()
         return Verdict("raw", shareable=False)
 
+    @staged("record")
     async def _record(
         self, flight: Flight, plan: Plan, query: Query, cache: Cache, verdict: Verdict, version: Version, seconds: float
     ) -> None:
@@ -612,6 +630,8 @@ class Turns:
                 seconds=seconds,
             )
             flight.recorded = cache.record(query, answer, entry_id=flight.entry_id)
+            if (trace := current()) is not None:
+                trace.answer(verdict.text)
             self._metrics.recorded.inc()
         except Exception:
             self._failed("record")
@@ -665,7 +685,7 @@ class Turns:
     async def _search(self, cache: Cache, query: Query) -> tuple[Hit | None, Decision | None]:
         began = time.perf_counter()
         found: tuple[Decision, Hit | None] | None = await self._fenced(
-            "search", lambda: cache.search(query), self._search_fence_s, None
+            "search", lambda: watched("search", cache.search(query), of_search), self._search_fence_s, None
         )
         self._metrics.search_seconds.observe(time.perf_counter() - began)
         if found is None:

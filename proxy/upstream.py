@@ -26,6 +26,7 @@ from proxy.errors import (
 )
 from proxy.headers import RawHeaders, date_now, forwarded, returned
 from proxy.settings import UpstreamSettings
+from proxy.tracing import Call, current
 
 __all__ = ["Receive", "Reply", "Scope", "Send", "Upstream", "client_gone", "reply_error", "while_connected"]
 
@@ -47,7 +48,7 @@ _QUIET_S: Final = 60.0  # between two lines in the log that say the same
 class Reply:
     """A reply whose head has arrived. Iterating gives the raw body as it comes; close it in any case."""
 
-    __slots__ = ("_stream", "headers", "status")
+    __slots__ = ("_stream", "call", "headers", "status")
 
     def __init__(self, response: httpx.Response) -> None:
         self.status = response.status_code
@@ -55,6 +56,7 @@ class Reply:
         stream = response.stream
         assert isinstance(stream, httpx.AsyncByteStream)
         self._stream = stream
+        self.call: Call | None = None  # its span, where the request is traced
 
     def header(self, wanted: bytes) -> bytes:
         """Return the value of the first line of a field, empty where there is none."""
@@ -66,14 +68,22 @@ class Reply:
             async for chunk in self._stream:
                 yield chunk
         except httpx.TimeoutException as error:
+            self._traced("timeout")
             raise UpstreamTimeout("the backend stopped sending") from error
         except httpx.HTTPError as error:
+            self._traced("protocol")
             raise UpstreamBroken("the backend broke off its reply") from error
 
     async def aclose(self) -> None:
         """Give the connection back, or close it where the reply was not read to its end: the backend then aborts."""
+        self._traced()
         with contextlib.suppress(httpx.HTTPError):
             await self._stream.aclose()
+
+    def _traced(self, failed: str = "") -> None:
+        call, self.call = self.call, None
+        if call is not None:
+            call.end(failed)
 
 
 class Upstream:
@@ -168,6 +178,28 @@ class Upstream:
         byte of a reply came and the request may be sent twice (``repeatable``, or an idempotent method) with its body
         at hand, it is sent once more over a new connection. Raises `UpstreamError`.
         """
+        trace = current()
+        if trace is None:
+            return await self._open(method, target, headers, body, repeatable, timeout_s)
+        headers, call = trace.call(headers)
+        try:
+            reply = await self._open(method, target, headers, body, repeatable, timeout_s)
+        except BaseException as error:
+            call.end(error.kind if isinstance(error, UpstreamError) else type(error).__name__)
+            raise
+        call.head(reply.status)
+        reply.call = call
+        return reply
+
+    async def _open(
+        self,
+        method: str,
+        target: bytes,
+        headers: RawHeaders,
+        body: bytes | AsyncIterator[bytes],
+        repeatable: bool,
+        timeout_s: float | None,
+    ) -> Reply:
         may_repeat = isinstance(body, bytes) and (repeatable or method in _IDEMPOTENT)
         timeout = self._timeout if timeout_s is None else dict.fromkeys(self._timeout, timeout_s)
         began = time.monotonic()

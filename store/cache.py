@@ -40,6 +40,7 @@ from store.replicas import Followed
 from store.retrieval import candidates, retrieve
 from store.rows import EntryRow, StoreStats, row_of
 from store.settings import StoreSettings
+from store.stages import staged
 from store.types import Answer, Candidate, Decision, Hit, Policy, Query, ReuseConfidence
 from store.vectors import Vectors
 from store.writer import Writer
@@ -440,6 +441,7 @@ class Cache:
             node=kept.node,
         )
 
+    @staged("retrieve", lambda chosen: {"candidates": len(chosen)})
     async def _candidates(self, query: Query) -> list[Candidate]:
         began = time.monotonic()
         message = await self._vectors.of_message(query.turn)
@@ -472,10 +474,12 @@ class Cache:
             ),
         )
 
+    @staged("decide", lambda decision: {"level": decision.level, "candidates": len(decision.judgements)})
     async def _decide(self, query: Query, chosen: list[Candidate], thorough: bool) -> Decision:
         work = partial(decide, query.turn, chosen, self._policy, self._confidence, self._objections, thorough=thorough)
         return await self._deciders.run(work)
 
+    @staged("load")
     async def _hit_for(self, query: Query, decision: Decision, chosen: list[Candidate]) -> Hit | None:
         entry_id = str(decision.entry_id)
         kept = await self._read(partial(reads.entry, entry_id=entry_id, now=self._clock()))

@@ -17,6 +17,7 @@ from fingerprint.facts import direct_key
 from store.counters import Failures
 from store.embedding import EmbeddingService, EmbeddingUnavailable
 from store.pool import Unanswered
+from store.stages import staged
 from store.window import Context, ContextStrategy, ContextVectors, context_name, context_of, window_vector
 from store.writer import Writer
 from store.writes import Followers, VectorsWrite
@@ -70,6 +71,7 @@ class Vectors:
         """Whether there is an embedder at all."""
         return self._service is not None
 
+    @staged("embed", lambda vector: {"space": vector.space})
     async def of_message(self, turn: Turn) -> MessageVector:
         """Embed the last message. Raises `Unanswered` where nobody can read it, or all of it, or not in time."""
         (embedding,) = await self._embed([turn.message.text], self._deadline_s)

@@ -192,7 +192,8 @@ def dashboard() -> dict[str, Any]:
     instance = {
         "name": "instance", "type": "query", "label": "Replica", "datasource": SOURCE, "multi": True,
         "includeAll": True, "allValue": ".*", "refresh": 2,
-        "query": {"query": "label_values(antiphon_ready, instance)", "refId": "instances"}, "current": {"selected": True, "text": ["All"], "value": ["$__all"]}, "sort": 1,
+        "query": {"query": "label_values(antiphon_ready, instance)", "refId": "instances"},
+        "current": {"selected": True, "text": ["All"], "value": ["$__all"]}, "sort": 1,
     }  # fmt: skip
     return {
         "uid": "antiphon",

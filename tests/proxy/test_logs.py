@@ -6,12 +6,13 @@ import io
 import json
 import logging
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.logs import configure, event, mask
+from proxy.logs import AccessLog, configure, event, mask
 from proxy.settings import LoggingSettings
 
 
@@ -92,3 +93,26 @@ def test_the_libraries_chatter_is_left_out() -> None:
     stream, _ = log_to(level="info")
     logging.getLogger("httpx").info("HTTP Request: POST http://h/v1/chat/completions")
     assert stream.getvalue() == ""
+
+
+async def test_a_request_gets_a_line_with_what_came_of_it_and_never_its_query_or_texts() -> None:
+    stream = io.StringIO()
+    configure(LoggingSettings(level="error", format="json", access=True), stream)
+    head = [(b"x-antiphon-reuse", b"miss"), (b"x-antiphon-reason", b"no candidate"), (b"content-type", b"a/b")]
+
+    async def send(message: Any) -> None:
+        pass
+
+    scope = {"method": "POST", "path": "/v1/x", "query_string": b"key=private", "client": ("10.0.0.1", 5)}
+    noting = AccessLog().sending(scope, send)
+    await noting({"type": "http.response.start", "status": 200, "headers": head})
+    await noting({"type": "http.response.body", "body": b"private", "more_body": True})
+    assert stream.getvalue() == ""
+    await noting({"type": "http.response.body", "body": b"", "more_body": False})
+    line = json.loads(stream.getvalue())
+    assert line.pop("seconds") >= 0
+    assert {key: line[key] for key in ("event", "method", "path", "status", "reuse", "reason", "client")} == {
+        "event": "request", "method": "POST", "path": "/v1/x", "status": 200, "reuse": "miss",
+        "reason": "no candidate", "client": "10.0.0.1",
+    }  # fmt: skip
+    assert "private" not in stream.getvalue()
