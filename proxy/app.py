@@ -162,8 +162,15 @@ def create_app(settings: Settings, *, open_with: OpenCache | None = None) -> Ant
         if told:
             log.info("the cache is open now; turns are answered from it")
         turns.embedder, turns.decision = opened.embedder, opened.decision
-        watch = ThresholdsWatch(settings.decision, opened.cache, metrics)
-        await watch.begin()
+        watch: ThresholdsWatch | None = None
+        fault = ""
+        try:
+            watch = ThresholdsWatch(settings.decision, opened.cache, metrics)
+            await watch.begin()
+            fault = watch.fault
+        except Exception as error:  # whatever it is, requests must be served
+            log.exception("the thresholds could not be put in force")
+            fault = f"the thresholds could not be put in force: {type(error).__name__}"
         app.state.cache = turns.cache = opened.cache
 
         def settled(fault: str) -> None:
@@ -171,8 +178,9 @@ def create_app(settings: Settings, *, open_with: OpenCache | None = None) -> Ant
             if readiness.state != "stopping":
                 readiness.degraded(told) if told else readiness.ready()
 
-        settled(watch.fault)
-        await watch.run(settled)
+        settled(fault)
+        if watch is not None:
+            await watch.run(settled)
 
     @contextlib.asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
