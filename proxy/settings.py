@@ -323,7 +323,7 @@ class TracingSettings(_Section):
         "traces. Headers for it come from `OTEL_EXPORTER_OTLP_HEADERS`.",
     )
     sample_ratio: float = Field(
-        1.0, ge=0, le=1, description="Share of requests that are traced, where the caller's `traceparent` does not say."
+        1.0, ge=0, le=1, description="Share (0 to 1) of requests traced, where the caller's `traceparent` does not say."
     )
     service_name: str = Field("antiphon", min_length=1, description="Name of this service in the traces.")
     content: bool = Field(
