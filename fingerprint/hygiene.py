@@ -15,7 +15,7 @@ import json
 import re
 from collections import OrderedDict
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from typing import Any, Final, Literal, TypeVar
 
@@ -215,8 +215,9 @@ class Prefixes:
     one, and without it a request is taken to follow the one whose last message it repeats.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, conversations: int = _CONVERSATIONS) -> None:
         self.requests = 0
+        self._most = conversations
         self._conversations: OrderedDict[Hashable, Prompt] = OrderedDict()
         self._templates: OrderedDict[Hashable, Prompt] = OrderedDict()
         self._summaries: dict[Cause, Summary] = {}
@@ -248,9 +249,13 @@ class Prefixes:
                 findings = list(_compare(last, prompt, same_conversation=False))
         if prompt_tokens is not None and prompt.tokens > 0:
             findings = [_scaled(one, prompt_tokens / prompt.tokens) for one in findings]
+        known = before or self._templates.get(template)
+        if known is not None and known.system == prompt.system:  # one copy of a long text is enough
+            tools = known.tools if known.tools == prompt.tools else prompt.tools
+            prompt = replace(prompt, system=known.system, tools=tools)
         _keep(self._templates, template, prompt, _TEMPLATES)
         for key in _keys(prompt, conversation, scope):
-            _keep(self._conversations, key, prompt, _CONVERSATIONS)
+            _keep(self._conversations, key, prompt, self._most)
         for one in findings:
             self._count(one)
         return findings

@@ -66,6 +66,11 @@ class Turns(Protocol):
     def shows_credential(self, headers: Headers) -> bool:
         """Whether a request says by any header who it comes from."""
 
+    async def prompts_for(
+        self, headers: Headers, path: str, body: bytes, *, peer: str | None, decision: Decision | None
+    ) -> dict[str, Any] | None:
+        """The conversation of a request as it came and as it would be forwarded; ``None`` where it is not read."""
+
 
 class Readiness:
     """Whether the proxy can serve: ``starting``, then ``ready`` or ``degraded``, at last ``stopping``."""
@@ -367,7 +372,8 @@ async def _metrics(request: Request) -> Response:
 async def _stats(request: Request) -> Response:
     readiness: Readiness = request.app.state.readiness
     stats = plain(await _cache(request).stats())
-    return JSONResponse({"status": readiness.state, **stats})
+    metrics: Metrics = request.app.state.metrics
+    return JSONResponse({"status": readiness.state, **stats, "savings": metrics.tally.as_json()})
 
 
 async def _entries(request: Request) -> Response:
@@ -460,8 +466,11 @@ async def explained(
     try:
         query = turns.query_for(headers, path, body, peer=peer)
     except NotUnderstood as error:
-        return decision_as_json(Decision(level="bypass", reason=error.reason))
-    decision = decision_as_json(await cache.explain(query))
+        made = Decision(level="bypass", reason=error.reason)
+    else:
+        made = await cache.explain(query)
+    decision = decision_as_json(made)
+    decision["prompts"] = await turns.prompts_for(headers, path, body, peer=peer, decision=made)
     for candidate in decision["candidates"]:
         row = await cache.entry(candidate["entry"])
         if row is not None:

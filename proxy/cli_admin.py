@@ -258,6 +258,26 @@ def say_decision(decision: Json) -> None:
             say(f"   objected: {', '.join(candidate['objections'])}")
         for relation in sorted(candidate["relations"], key=lambda relation: relation["kind"] != "conflict"):
             say(f"   {relation['kind']:10} {relation['name']}: {relation['sentence']}")
+    if (prompts := decision.get("prompts")) and (prompts["turns_replaced"] or prompts["reference"]):
+        say_prompts(prompts)
+
+
+def say_prompts(prompts: Json) -> None:
+    """Print where the conversation that is forwarded differs from the one received."""
+    say(f"forwarded with {prompts['turns_replaced']} of the earlier turns in the words the backend knows:")
+    received, forwarded = prompts["received"]["messages"], list(prompts["forwarded"]["messages"])
+    if prompts["reference"]:
+        say(f"   before the new message: question and answer of entry {prompts['reference']}")
+        del forwarded[-3:-1]
+    for number, (was, now) in enumerate(zip(received, forwarded, strict=True), 1):
+        if was != now:
+            say(f"   message {number} was: {_short(_words(was))}")
+            say(f"   message {number} now: {_short(_words(now))}")
+
+
+def _words(message: Json) -> str:
+    content = message.get("content")
+    return content if isinstance(content, str) else " ".join(str(part.get("text", "")) for part in content or ())
 
 
 def _now() -> float:

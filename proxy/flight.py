@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from proxy.errors import UpstreamError
+from proxy.forwarding import Forwarded
 from proxy.headers import RawHeaders
 from store.types import Decision, Hit
 
@@ -75,6 +76,7 @@ class Flight:
         # What has happened so far:
         self.hit: Hit | None = None
         self.decision: Decision | None = None
+        self.forwarded: Forwarded | None = None
         self.head: Head | None = None
         self.entry_id: str | None = None
         self.recorded: str | None = None  # the entry, once it was handed to the store

@@ -9,7 +9,8 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Literal
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
 
 from prometheus_client import (
     CollectorRegistry,
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from fingerprint.embedding import Embedding, TextEmbedder
     from store.rows import StoreStats
 
-__all__ = ["CONTENT_TYPE", "ErrorKind", "Metrics", "metric_names"]
+__all__ = ["CONTENT_TYPE", "ErrorKind", "Metrics", "Tally", "metric_names"]
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 
@@ -43,6 +44,7 @@ ErrorKind = Literal[
     "serve",  # a stored answer could not be turned into a reply
     "invalidate",  # a correction could not be carried out
     "version",  # the backend's version could not be read
+    "canonical",  # a history could not be put into the node's words
 ]
 
 # Seconds. From a hit in memory (under a millisecond) to a long generation.
@@ -97,7 +99,7 @@ class Metrics:
         )
         self.lookup_seconds = Histogram(
             "antiphon_lookup_seconds",
-            "Seconds a look-up took, by kind (exact, search).",
+            "Seconds a look-up took, by kind (exact, search, canonical).",
             ["kind"],
             buckets=_FAST,
             registry=registry,
@@ -107,7 +109,8 @@ class Metrics:
         )
         self.tokens_saved = Counter(
             "antiphon_tokens_saved_total",
-            "Tokens of answers served from the cache, by kind (prompt, completion).",
+            "Tokens of answers served from the cache, by kind (prompt, completion), as the backend had counted them "
+            "when it generated those answers.",
             ["kind"],
             registry=registry,
         )
@@ -118,8 +121,43 @@ class Metrics:
         )
         self.prompt_tokens = Counter(
             "antiphon_prompt_tokens_total",
-            "Prompt tokens of forwarded requests, by whether the backend had them in its KV cache (cached, prefilled).",
+            "Prompt tokens of forwarded requests as the backend counted them, by whether it had them in its KV cache "
+            "(cached, prefilled; unknown where it does not tell).",
             ["kv"],
+            registry=registry,
+        )
+        self.canonical_tokens = Counter(
+            "antiphon_canonical_prompt_tokens_total",
+            "The part of antiphon_prompt_tokens_total that belongs to requests with earlier turns in their node's "
+            "words.",
+            ["kv"],
+            registry=registry,
+        )
+        self.turns_replaced = Counter(
+            "antiphon_turns_replaced_total",
+            "Earlier user messages that were forwarded in the words of their node.",
+            registry=registry,
+        )
+        self.reference_turns = Counter(
+            "antiphon_reference_turns_total",
+            "Requests forwarded with a stored question and its answer before the new message.",
+            registry=registry,
+        )
+        self.refused = Counter(
+            "antiphon_canonical_refused_total",
+            "Requests with a changed history that the backend refused; each was sent again as it came.",
+            registry=registry,
+        )
+        self.prefix_breaks = Counter(
+            "antiphon_prefix_breaks_total",
+            "Forwarded requests whose prompt broke off from the one before it, by cause.",
+            ["cause"],
+            registry=registry,
+        )
+        self.prefix_break_tokens = Counter(
+            "antiphon_prefix_break_tokens_estimated_total",
+            "Tokens behind such a break which the backend had just computed, by cause. An estimate.",
+            ["cause"],
             registry=registry,
         )
         self.recorded = Counter("antiphon_answers_stored_total", "Answers handed to the store.", registry=registry)
@@ -159,10 +197,13 @@ class Metrics:
         self._reason = functools.lru_cache(maxsize=512)(lambda reuse, reason: self.reasons.labels(reuse, reason))
         self.exact_seconds = self.lookup_seconds.labels("exact")
         self.search_seconds = self.lookup_seconds.labels("search")
+        self.canonical_seconds = self.lookup_seconds.labels("canonical")
         self._saved_prompt = self.tokens_saved.labels("prompt")
         self._saved_completion = self.tokens_saved.labels("completion")
         self._cached = self.prompt_tokens.labels("cached")
         self._prefilled = self.prompt_tokens.labels("prefilled")
+        self._unknown = self.prompt_tokens.labels("unknown")
+        self.tally = Tally()
 
     def request(self, reuse: Level, endpoint: str, reason: str) -> None:
         """Count one request. ``endpoint`` and ``reason`` must come from a small fixed set, never from a client."""
@@ -171,15 +212,46 @@ class Metrics:
 
     def saved(self, prompt_tokens: int, completion_tokens: int, seconds: float) -> None:
         """Count what a served answer spared the backend: tokens, and the seconds it had once taken."""
+        self.tally.answers += 1
+        self.tally.answer_prompt_tokens += max(0, prompt_tokens)
+        self.tally.answer_completion_tokens += max(0, completion_tokens)
         self._saved_prompt.inc(max(0, prompt_tokens))
         self._saved_completion.inc(max(0, completion_tokens))
         self.seconds_saved.inc(max(0.0, seconds))
 
-    def prefilled(self, prompt_tokens: int, cached_tokens: int) -> None:
-        """Count the prompt tokens of a forwarded request; ``cached_tokens`` of them were in the backend's KV cache."""
-        cached = min(max(0, cached_tokens), max(0, prompt_tokens))
+    def prefilled(self, prompt_tokens: int, cached_tokens: int | None, *, turns_replaced: int = 0) -> None:
+        """Count the prompt tokens of a forwarded request; ``cached_tokens`` of them were in the backend's KV cache.
+
+        ``None``: the backend does not tell.
+        """
+        prompt = max(0, prompt_tokens)
+        self.tally.forwarded += 1
+        if turns_replaced:
+            self.turns_replaced.inc(turns_replaced)
+            self.tally.canonical += 1
+            self.tally.turns_replaced += turns_replaced
+        if cached_tokens is None:
+            self._unknown.inc(prompt)
+            self.tally.unknown += 1
+            self.tally.unknown_tokens += prompt
+            return
+        cached = min(max(0, cached_tokens), prompt)
         self._cached.inc(cached)
-        self._prefilled.inc(max(0, prompt_tokens) - cached)
+        self._prefilled.inc(prompt - cached)
+        self.tally.cached_tokens += cached
+        self.tally.prefilled_tokens += prompt - cached
+        if turns_replaced:
+            self.canonical_tokens.labels("cached").inc(cached)
+            self.canonical_tokens.labels("prefilled").inc(prompt - cached)
+            self.tally.canonical_cached_tokens += cached
+            self.tally.canonical_prefilled_tokens += prompt - cached
+
+    def broke(self, cause: str, tokens: int) -> None:
+        """Count a request whose prefix broke off, and the (estimated) tokens behind the break."""
+        self.prefix_breaks.labels(cause).inc()
+        self.prefix_break_tokens.labels(cause).inc(max(0, tokens))
+        requests, lost = self.tally.breaks.get(cause, (0, 0))
+        self.tally.breaks[cause] = (requests + 1, lost + max(0, tokens))
 
     def cache_error(self, kind: ErrorKind) -> None:
         """Count a failure inside the cache."""
@@ -200,6 +272,58 @@ class Metrics:
     def text(self) -> bytes:
         """Everything in the Prometheus text format."""
         return generate_latest(self.registry)
+
+
+@dataclass(slots=True)
+class Tally:
+    """What this process has counted, for ``/antiphon/stats``. Measured, all but ``breaks``."""
+
+    answers: int = 0
+    answer_prompt_tokens: int = 0
+    answer_completion_tokens: int = 0
+    forwarded: int = 0
+    cached_tokens: int = 0
+    prefilled_tokens: int = 0
+    unknown: int = 0  # requests whose backend does not tell what it had cached
+    unknown_tokens: int = 0
+    canonical: int = 0
+    turns_replaced: int = 0
+    canonical_cached_tokens: int = 0
+    canonical_prefilled_tokens: int = 0
+    breaks: dict[str, tuple[int, int]] = field(default_factory=dict)  # cause → requests, estimated tokens
+
+    def as_json(self) -> dict[str, Any]:
+        """Savings in two kinds that are never added up, and what is only estimated apart from both."""
+        return {
+            "answers_not_generated": {
+                "answers": self.answers,
+                "prompt_tokens": self.answer_prompt_tokens,
+                "completion_tokens": self.answer_completion_tokens,
+                "basis": "what the backend counted when it generated these answers",
+            },
+            "tokens_not_prefilled": {
+                "requests": self.forwarded,
+                "prompt_tokens": self.cached_tokens + self.prefilled_tokens,
+                "cached_tokens": self.cached_tokens,
+                "prefilled_tokens": self.prefilled_tokens,
+                "requests_not_reported": self.unknown,
+                "prompt_tokens_not_reported": self.unknown_tokens,
+                "with_canonical_history": {
+                    "requests": self.canonical,
+                    "turns_replaced": self.turns_replaced,
+                    "cached_tokens": self.canonical_cached_tokens,
+                    "prefilled_tokens": self.canonical_prefilled_tokens,
+                },
+                "basis": "what the backend reported for each forwarded request",
+            },
+            "prefix_breaks": {
+                "causes": {
+                    cause: {"requests": requests, "tokens": tokens}
+                    for cause, (requests, tokens) in sorted(self.breaks.items())
+                },
+                "basis": "estimated from the length of texts",
+            },
+        }
 
 
 class _Timed:

@@ -42,7 +42,7 @@ _CHANGING: Final = frozenset({b"anthropic-version", b"anthropic-beta", b"openai-
 _ASKING: Final = frozenset(
     {
         b"cache-control", b"pragma", b"x-antiphon-session", b"x-antiphon-tenant", b"x-antiphon-knowledge-version",
-        b"x-antiphon-ttl",
+        b"x-antiphon-ttl", b"x-antiphon-canonical-history",
     }
 )  # fmt: skip
 
@@ -69,6 +69,9 @@ class Plan:
     correction: bool = False
     turn: Turn | None = None
     partition: bytes = b""
+    base: bytes = b""  # partition of this caller's turns that are not narrowed to a session or user
+    alone: bool = False  # whether it wants no call that was made for another request
+    canonical: bool = False  # whether earlier turns may be sent in the words of their node
     salt: str | None = None  # sent to the backend as ``cache_salt``
     knowledge_version: str = ""
     session: str | None = None
@@ -218,7 +221,10 @@ class Planner:
 
         scope = self._scope(headers, peer)
         base = keys.partition_key(keys.Scope(**scope))
-        plan.partition = base
+        plan.partition = plan.base = base
+        off = plan.alone = _switched_off(_first(headers, b"x-antiphon-canonical-history"))
+        kv = self._settings.kv
+        plan.canonical = kv.canonical_history and endpoint.rewordable and not plan.directives.no_store and not off
         plan.knowledge_version = scope["knowledge_version"] or ""
         if self._settings.kv.cache_salt and endpoint.salted and "cache_salt" not in body and "extra_key" not in body:
             plan.salt = blake2b(base, digest_size=16, person=b"antiphon.salt").hexdigest()
@@ -375,6 +381,11 @@ def _as_asked(turn: Turn | None) -> Turn | None:
         if turn.history[index].role == "user":
             return Turn(turn.system, turn.history[:index], turn.history[index])
     return None
+
+
+def _switched_off(value: str | None) -> bool:
+    """Whether a switch that can only be turned off is; whatever else is said leaves it as it is set."""
+    return value is not None and value.strip().lower() in ("off", "false", "no", "0")
 
 
 def _anthropic_user(body: Json) -> str | None:

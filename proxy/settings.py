@@ -295,6 +295,26 @@ class KvSettings(_Section):
         True,
         description="Whether `cache_salt` is sent to SGLang per partition, so that nobody can time another's prefixes.",
     )
+    canonical_history: bool = Field(
+        True,
+        description="Whether the earlier turns of a conversation that were served from the cache are forwarded in the "
+        "words the backend has computed already. `X-Antiphon-Canonical-History: off` turns it off for one request.",
+    )
+    reference_turn: bool = Field(
+        False,
+        description="Whether a turn that is nearly, but not surely enough, the same as a stored one is forwarded with "
+        "that question and its answer before it. What the model answers then is not stored.",
+    )
+    stable_bytes: bool = Field(
+        True,
+        description="Whether tools are forwarded with their JSON keys in the order in which they were first seen, "
+        "whatever order the client writes them in.",
+    )
+    hygiene: bool = Field(
+        True,
+        description="Whether forwarded requests are compared with the ones before them for what breaks their prefixes "
+        "(`antiphon_prefix_breaks_total`).",
+    )
 
 
 class AdminSettings(_Section):

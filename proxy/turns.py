@@ -23,15 +23,19 @@ from proxy.endpoints import ENDPOINTS, Assembler, Endpoint, Json, Template, Verd
 from proxy.endpoints.sse import EventReader
 from proxy.errors import ClientGone, ProxyError, ReplyCut, UpstreamError
 from proxy.flight import Chunk, Flight, Flights, Head, Listener
+from proxy.forwarding import Forwarded, Forwarder, prompts
 from proxy.headers import RawHeaders, cache_status, date_now, field_value, forwarded
+from proxy.hygiene import Hygiene
+from proxy.logs import event as log_event
 from proxy.metrics import ErrorKind, Metrics
 from proxy.plans import Plan, Planner
 from proxy.settings import Settings
 from proxy.tracing import current, of_search
-from proxy.upstream import Receive, Reply, Scope, Send, Upstream, client_gone, reply_error
+from proxy.upstream import Forwardable, Receive, Reply, Scope, Send, Upstream, client_gone, refused, reply_error
+from proxy.usage import UsageTap
 from proxy.versions import Version, VersionWatcher
 from store.stages import staged, watched
-from store.types import Answer, Decision, Hit, Query
+from store.types import Answer, Decision, Hit, Level, Query
 
 if TYPE_CHECKING:
     from store.cache import Cache
@@ -57,6 +61,7 @@ _JSON: Final = (b"content-type", b"application/json")
 _STREAM: Final = (b"content-type", b"text/event-stream; charset=utf-8")
 _SHARED_HEADERS: Final = frozenset({b"content-type", b"date"})
 _ANSWER: Final = (b"x-antiphon-reuse", b"answer")
+_KV: Final = (b"x-antiphon-reuse", b"kv")
 _MISS: Final = (b"x-antiphon-reuse", b"miss")
 _BYPASS: Final = (b"x-antiphon-reuse", b"bypass")
 
@@ -100,6 +105,9 @@ class Turns:
             store.lookup_deadline_ms + store.embed_deadline_ms + store.decide_deadline_ms
         ) / 1000 + _FENCE_EXTRA_S
         self._logged: dict[str, float] = {}
+        self._forwarder = Forwarder(settings.kv, metrics, fence_s=self._exact_fence_s)
+        self._hygiene = Hygiene(metrics) if settings.kv.hygiene else None
+        self._turn_level = logging.INFO if settings.logging.access else logging.DEBUG
         self.cache: Cache | None = None
         self.embedder = ""  # name of the embedder, part of the identity
         self.decision = ""  # version of the reuse confidence, part of the identity
@@ -115,6 +123,22 @@ class Turns:
         if plan.bypass is not None:
             raise NotUnderstood(plan.bypass)
         return self._query(plan)
+
+    async def prompts_for(
+        self, headers: Headers, path: str, body: bytes, *, peer: str | None, decision: Decision | None
+    ) -> dict[str, Any] | None:
+        """Return the conversation of a request as it came and as it would be forwarded; ``None`` where unread."""
+        endpoint = ENDPOINTS.get(path)
+        if endpoint is None or not endpoint.rewordable:
+            return None
+        plan = self._planner.plan(endpoint, headers.raw, b"", body, peer)
+        if not plan.understood:
+            return None
+        forwarded = await self._forwarder.make(
+            plan, body, self._guarded("lookup", lambda: self._query(plan), None), self.cache, decision,
+            salted=False, with_usage=False,
+        )  # fmt: skip
+        return prompts(body, forwarded)
 
     def partitions_for(self, headers: Headers, *, peer: str | None, user: str | None = None) -> tuple[bytes, ...]:
         """Return every partition in which an answer of this caller may have been stored."""
@@ -252,9 +276,9 @@ class Turns:
         if hit is not None and await self._serve(ex, query, hit, "exact"):
             return None
         flight = self._flights.find(query.exact_key)
-        if flight is not None:
+        if flight is not None and not ex.plan.alone:
             return await self._listen(ex, query, self._flights.join(flight, ttl_s=query.ttl_s), reason="collapsed")
-        shared = self._settings.flight.enabled
+        shared = self._settings.flight.enabled and not ex.plan.alone
         return await self._listen(ex, query, self._launch(ex, query, shared=shared, search=hit is None), reason="miss")
 
     def _again(self, query: Query, cache: Cache) -> bool:
@@ -390,7 +414,7 @@ class Turns:
             ]
             await ex.send({"type": "http.response.start", "status": 200, "headers": headers})
             await ex.send({"type": "http.response.body", "body": data, "more_body": False})
-            self._metrics.request("miss", plan.endpoint.name, "collapsed")
+            self._metrics.request(_level(flight), plan.endpoint.name, "collapsed")
         if query.session is not None:
             await self._followed(flight, query)
         return False
@@ -417,7 +441,7 @@ class Turns:
                 raise ReplyCut(str(flight.error))
             else:
                 await self._news(listener)
-        self._metrics.request("miss", ex.plan.endpoint.name, "miss" if first else "collapsed")
+        self._metrics.request(_level(flight), ex.plan.endpoint.name, "miss" if first else "collapsed")
 
     async def _followed(self, flight: Flight, query: Query) -> None:
         """Note for a follower's session that it has got this answer, once it is stored."""
@@ -440,8 +464,9 @@ class Turns:
         stored = whole and flight.entry_id is not None
         headers = [
             (b"cache-status", cache_status(fwd=fwd, stored=stored, collapsed=collapsed)),
-            _MISS,
+            _KV if _level(flight) == "kv" else _MISS,
             (b"x-antiphon-reason", field_value(reason)),
+            *_replaced_header(flight.forwarded),
         ]
         if flight.decision is not None and flight.decision.confidence > 0:
             headers.append((b"x-antiphon-confidence", b"%.4f" % flight.decision.confidence))
@@ -483,12 +508,25 @@ class Turns:
         endpoint = plan.endpoint
         version = self._versions.current
         with_usage = cache is not None and plan.stream and not plan.include_usage and endpoint.streams()
-        body = plan.forward_body(ex.body, salted=self._versions.sglang is not False, with_usage=with_usage)
-        headers = _for_body(forwarded(ex.scope["headers"]), body, plain=True)
+        sent = await self._forwarder.make(
+            plan, ex.body, query, cache, flight.decision,
+            salted=self._versions.sglang is not False, with_usage=with_usage,
+        )  # fmt: skip
         target = self._upstream.target(ex.scope["raw_path"], ex.scope["query_string"])
         assert target is not None  # an understood path has no ".." in it
         began = time.perf_counter()
-        reply = await self._upstream.open("POST", target, headers, body, repeatable=True)
+        headers = _for_body(forwarded(ex.scope["headers"]), sent.body, plain=True)
+        reply = await self._upstream.open("POST", target, headers, sent.body, repeatable=True)
+        if sent.changed and refused(reply.status):
+            # The node's words may be too long where the user's were not.
+            await reply.aclose()
+            self._metrics.refused.inc()
+            sent = sent.untouched()
+            headers = _for_body(forwarded(ex.scope["headers"]), sent.body, plain=True)
+            reply = await self._upstream.open("POST", target, headers, sent.body, repeatable=True)
+        flight.forwarded = sent
+        if sent.reference is not None:  # what the model says with a hint of ours in its prompt serves nobody else
+            cache = None
         try:
             self._metrics.upstream_first_byte_seconds.observe(time.perf_counter() - began)
             coding = reply.header(b"content-encoding").strip().lower()
@@ -509,8 +547,7 @@ class Turns:
             await reply.aclose()
         seconds = time.perf_counter() - began
         self._metrics.upstream_seconds.observe(seconds)
-        if verdict.cached_tokens is not None:
-            self._metrics.prefilled(verdict.prompt_tokens, verdict.cached_tokens)
+        self._account(plan, sent, _level(flight), verdict.prompt_tokens, verdict.cached_tokens, seconds)
         # Those who wait get their last byte first.
         await asyncio.sleep(0)
         if verdict.weight_version is not None:
@@ -641,23 +678,63 @@ class Turns:
     async def _bypass(self, ex: _Exchange, reason: str, *, reuse: str = "bypass", fwd: str = "bypass") -> None:
         """Forward a request that the cache has no part in; one that was understood keeps its partition's salt."""
         plan = ex.plan
-        scope, body = ex.scope, ex.body
+        scope, sent = ex.scope, Forwarded(ex.body, ex.body)
+        plain: Forwardable | None = None
         if plan.understood:
-            salted = plan.forward_body(body, salted=self._versions.sglang is not False, with_usage=False)
-            if salted is not body:
-                body = salted
-                scope = {**scope, "headers": _for_body(scope["headers"], body)}
+            sent = await self._forwarder.make(
+                plan, ex.body, self._guarded("lookup", lambda: self._query(plan), None), self.cache, None,
+                salted=self._versions.sglang is not False, with_usage=False,
+            )  # fmt: skip
+            if sent.changed:
+                plain = Forwardable(_for_body(scope["headers"], sent.plain), sent.plain)
+            if sent.body is not ex.body:
+                scope = {**scope, "headers": _for_body(scope["headers"], sent.body)}
         word = reason.partition(":")[0]
-        self._metrics.request("miss" if reuse == "miss" else "bypass", plan.endpoint.name, word)
+        level: Level = "kv" if sent.changed else "miss" if reuse == "miss" else "bypass"
+        self._metrics.request(level, plan.endpoint.name, word)
         extra: RawHeaders = [
             (b"cache-status", cache_status(fwd=fwd)),
-            _MISS if reuse == "miss" else _BYPASS,
+            {"kv": _KV, "miss": _MISS}.get(level, _BYPASS),
             (b"x-antiphon-reason", field_value(reason)),
+            *_replaced_header(sent),
         ]
+        tap, began = UsageTap(), time.perf_counter()
+        good = False
+
+        def on_reply(reply: Reply) -> Callable[[bytes], None] | None:
+            nonlocal good
+            good = 200 <= reply.status < 300 and not reply.header(b"content-encoding")
+            return tap.feed if good else None
+
         await self._upstream.pass_through(
-            scope, ex.receive, ex.send, read=body, complete=True, extra=extra, repeatable=True,
-            on_error=self._count_error, anthropic=plan.endpoint.anthropic,
+            scope, ex.receive, ex.send, read=sent.body, complete=True, extra=extra, repeatable=True,
+            on_error=self._count_error, anthropic=plan.endpoint.anthropic, plain=plain,
+            on_reply=on_reply if plan.understood else None,
         )  # fmt: skip
+        if good:
+            prompt_tokens, cached_tokens = tap.tokens() or (0, None)
+            self._account(plan, sent, level, prompt_tokens, cached_tokens, time.perf_counter() - began)
+
+    def _account(
+        self, plan: Plan, sent: Forwarded, level: Level, prompt_tokens: int, cached_tokens: int | None, seconds: float
+    ) -> None:
+        """Count what a forwarded request cost the backend, as the backend says."""
+        turns = len(sent.replaced)
+        self._metrics.prefilled(prompt_tokens, cached_tokens, turns_replaced=turns)
+        if sent.reference is not None:
+            self._metrics.reference_turns.inc()
+        log_event(
+            log, self._turn_level, "forwarded", endpoint=plan.endpoint.name, reuse=level,
+            prompt_tokens=prompt_tokens, cached_tokens="unknown" if cached_tokens is None else cached_tokens,
+            prefilled_tokens="unknown" if cached_tokens is None else max(0, prompt_tokens - cached_tokens),
+            turns_replaced=turns, seconds=round(seconds, 4),
+        )  # fmt: skip
+        if self._hygiene is not None and plan.understood:
+            self._guarded("canonical", lambda: self._see(plan, sent, prompt_tokens), None)
+
+    def _see(self, plan: Plan, sent: Forwarded, prompt_tokens: int) -> None:
+        assert self._hygiene is not None
+        self._hygiene.see(plan, sent, prompt_tokens or None)
 
     async def _absent(self, ex: _Exchange) -> None:
         """``only-if-cached``, and there is nothing (RFC 9111 §5.2.1.7)."""
@@ -730,6 +807,21 @@ class Turns:
     def _count_error(self, error: UpstreamError) -> None:
         self._metrics.upstream_errors.labels(error.kind).inc()
         self._upstream.note(error)
+
+
+def _level(flight: Flight) -> Level:
+    """``kv`` where the prefix was made to be reused, or where a stored answer was nearly good enough."""
+    nearly = flight.decision is not None and flight.decision.level == "kv"
+    return "kv" if nearly or (flight.forwarded is not None and flight.forwarded.changed) else "miss"
+
+
+def _replaced_header(sent: Forwarded | None) -> RawHeaders:
+    if sent is None or not sent.changed:
+        return []
+    headers = [(b"x-antiphon-turns-replaced", b"%d" % len(sent.replaced))]
+    if sent.reference is not None:
+        headers.append((b"x-antiphon-reference", sent.reference.encode("ascii")))
+    return headers
 
 
 def _prepare(endpoint: Endpoint, reply: Json, mode: str) -> Template | None:

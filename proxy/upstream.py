@@ -10,6 +10,7 @@ import contextlib
 import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, MutableMapping
+from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
@@ -28,7 +29,18 @@ from proxy.headers import RawHeaders, date_now, forwarded, returned
 from proxy.settings import UpstreamSettings
 from proxy.tracing import Call, current
 
-__all__ = ["Receive", "Reply", "Scope", "Send", "Upstream", "client_gone", "reply_error", "while_connected"]
+__all__ = [
+    "Forwardable",
+    "Receive",
+    "Reply",
+    "Scope",
+    "Send",
+    "Upstream",
+    "client_gone",
+    "refused",
+    "reply_error",
+    "while_connected",
+]
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -43,6 +55,19 @@ _IDEMPOTENT: Final = frozenset({"GET", "HEAD", "OPTIONS", "PUT", "DELETE", "TRAC
 # A connection that had been closed already fails at once; whatever fails later may have been worked on.
 _STALE_S: Final = 1.0
 _QUIET_S: Final = 60.0  # between two lines in the log that say the same
+
+
+@dataclass(frozen=True, slots=True)
+class Forwardable:
+    """A request as it may be sent: headers as the client's, with the length of this body."""
+
+    headers: RawHeaders
+    body: bytes
+
+
+def refused(status: int) -> bool:
+    """Whether a backend's status says that it will not have this request, whoever sends it and whenever."""
+    return 400 <= status < 500 and status not in (401, 403, 407, 408, 425, 429)
 
 
 class Reply:
@@ -251,8 +276,13 @@ class Upstream:
         repeatable: bool = False,
         on_error: Callable[[UpstreamError], None] | None = None,
         anthropic: bool = False,
+        plain: Forwardable | None = None,
+        on_reply: Callable[[Reply], Callable[[bytes], None] | None] | None = None,
     ) -> None:
         """Forward one request as it is and its reply as it comes; stop at once when the client hangs up.
+
+        ``plain`` is what to send where the backend refuses ``read``, which the client did not write like that.
+        ``on_reply`` sees the head of the reply, and what it returns is given the bytes of the body as they pass.
 
         ``read`` is what has been read of the body already, all of it where ``complete``; ``extra`` is added to the
         reply's headers. Raises `ReplyCut` where the backend breaks off, `ClientGone` where the client does.
@@ -273,6 +303,11 @@ class Upstream:
         async def forward() -> None:
             try:
                 reply = await self.open(scope["method"], target, headers, body, repeatable=repeatable)
+                if plain is not None and refused(reply.status):
+                    await reply.aclose()
+                    reply = await self.open(
+                        scope["method"], target, forwarded(plain.headers), plain.body, repeatable=repeatable
+                    )
             except UpstreamError as error:
                 if on_error is not None:
                     on_error(error)
@@ -287,8 +322,11 @@ class Upstream:
                     "status": reply.status,
                     "headers": reply.headers + (extra or []),
                 }
+                tap = None if on_reply is None else on_reply(reply)
                 await send(start)
                 async for chunk in reply:
+                    if tap is not None:
+                        tap(chunk)
                     await send({"type": "http.response.body", "body": chunk, "more_body": True})
             except UpstreamError as error:
                 if on_error is not None:

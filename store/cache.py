@@ -23,6 +23,7 @@ from fingerprint.keys import place_key
 from fingerprint.text import normalise, utf8
 from store import reads
 from store.bars import Bars, items_of, scopes_of, text_digest
+from store.canonical import Canonical, Reference, Servable, canonical, reference
 from store.codec import unpack_question
 from store.counters import Failures, kind_of
 from store.database import Database
@@ -271,6 +272,51 @@ class Cache:
         """Whether the same session already got an answer to this literal turn; False without a session."""
         return query.session is not None and self._recent.has_answered(query.session, query.exact_key)
 
+    # ------------------------------------------------------------------------------------------ for the backend's cache
+
+    async def canonical(self, query: Query, *, rounds: int | None = None) -> Canonical:
+        """Say which earlier user messages to send in the words of their node (`store.canonical`), within the deadline.
+
+        Only the first ``rounds`` rounds of the history are looked at. A failure replaces nothing.
+        """
+        work = partial(
+            canonical,
+            query=query,
+            places=self._recent.places.get,
+            wordings=self._recent.wordings.get,
+            servable=self._still(query),
+            now=self._clock(),
+            rounds=rounds,
+        )
+        try:
+            return await self._read(work)
+        except Unanswered as miss:
+            return Canonical(ended=miss.reason)
+        except Exception as error:
+            self.failures.note("canonical", error)
+            return Canonical(ended="look-up failed")
+
+    async def reference(self, query: Query, entry_id: str) -> Reference | None:
+        """Return question and answer of an entry that may be shown to the model for this turn, within the deadline."""
+        try:
+            return await self._read(
+                partial(reference, entry_id=entry_id, servable=self._still(query), now=self._clock())
+            )
+        except Unanswered:
+            return None
+        except Exception as error:
+            self.failures.note("canonical", error)
+            return None
+
+    def _still(self, query: Query) -> Servable:
+        """Whether nothing that happened since speaks against an entry that the database shows."""
+
+        def still(entry_id: str, key: bytes, digest: bytes | None) -> bool:
+            items = items_of(entry_id=entry_id, exact_key=key, answer_digest=digest)
+            return not self._recent.outdated(entry_id, key) and not self._bars.bars(query, items)
+
+        return still
+
     # ------------------------------------------------------------------------------------------ writing
 
     def reserve(self) -> str:
@@ -506,6 +552,7 @@ class Cache:
             self._recent.places[after] = entry_id
         if query.session is not None:
             self._recent.answered(query.session, query.exact_key)
+        self._recent.wordings.pop(query.exact_key)
         # Whatever happens below, an older answer to this exact key is no longer the right one.
         self._recent.recorded(query.exact_key, entry_id)
         self._memory.forget(query.exact_key)
@@ -553,6 +600,7 @@ class Cache:
         if not hit.exact or not self._recent.settled(query.exact_key, now):
             after = _place_after(query, hit.answer)
             if not hit.exact:
+                self._recent.wordings[query.exact_key] = (node, hit.entry_id)
                 self._writer.put(WordingWrite(node, hit.entry_id, query.exact_key, query.place_key, now))
             if after is not None:
                 self._recent.places[after] = node

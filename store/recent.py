@@ -19,6 +19,8 @@ class Recent:
     def __init__(self) -> None:
         self.places: Bounded[bytes, str] = Bounded(_REMEMBERED)
         """Place → node."""
+        self.wordings: Bounded[bytes, tuple[str, str]] = Bounded(_REMEMBERED)
+        """Exact key of a turn served from an entry that is not its own → its node, and the entry."""
         self._settled: Bounded[bytes, float] = Bounded(_REMEMBERED)
         self._newest: Bounded[bytes, str] = Bounded(_REMEMBERED)
         self._dead: Bounded[str, bool] = Bounded(_REMEMBERED)

@@ -105,6 +105,7 @@ class Endpoint:
     path: ClassVar[str]
     anthropic: ClassVar[bool] = False  # the shape of errors
     salted: ClassVar[bool] = False  # whether the backend takes ``cache_salt`` here
+    rewordable: ClassVar[bool] = False  # ``messages`` are what `read` reads, one for one, in order
     id_field: ClassVar[str] = "id"
     created_field: ClassVar[str | None] = "created"
     id_prefix: ClassVar[str] = ""

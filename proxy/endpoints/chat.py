@@ -29,6 +29,7 @@ class ChatCompletions(Endpoint):
     name = "chat.completions"
     path = "/v1/chat/completions"
     salted = True
+    rewordable = True
     id_prefix = "chatcmpl-"
 
     def read(self, body: Json) -> Turn:
