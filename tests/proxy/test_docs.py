@@ -17,7 +17,7 @@ from store.reads import DIMENSIONS
 
 ROOT = Path(__file__).parent.parent.parent
 DOCS = {file.name: file.read_text(encoding="utf-8") for file in sorted((ROOT / "docs").glob("*.md"))}
-OURS = ("start.md", "configuration.md", "headers.md", "decision.md", "operations.md", "threats.md")
+OURS = ("start.md", "configuration.md", "headers.md", "decision.md", "operations.md", "threats.md", "kv.md")
 SOURCES = {
     file: file.read_text(encoding="utf-8")
     for room in ("proxy", "store")
