@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from types import ModuleType
 from typing import Any
 
@@ -29,7 +30,7 @@ def backend(scripted_upstream_module: ModuleType) -> Iterator[Backend]:
 
 @pytest.fixture(scope="module")
 def proxy(backend: Backend) -> Iterator[Proxy]:
-    with running_proxy(backend.url, upstream={"version_interval_s": 60}) as running:
+    with patient_proxy(backend.url, upstream={"version_interval_s": 60}) as running:
         yield running
 
 
@@ -38,6 +39,12 @@ def _apart(backend: Backend, proxy: Proxy, request: pytest.FixtureRequest) -> No
     backend.play({})
     backend.calls.clear()
     proxy.model = request.node.name
+
+
+def patient_proxy(backend: str, **sections: Any) -> AbstractContextManager[Proxy]:
+    """A proxy whose deadlines a loaded machine does not miss."""
+    sections["store"] = {"lookup_deadline_ms": 9e3, **sections.get("store", {})}
+    return running_proxy(backend, **sections)
 
 
 class Chat:
@@ -130,7 +137,7 @@ def test_no_store_keeps_the_cache_out_altogether(proxy: Proxy, backend: Backend)
 
 
 def test_a_request_cannot_switch_it_on(backend: Backend) -> None:
-    with running_proxy(backend.url, kv={"canonical_history": False}) as plain:
+    with patient_proxy(backend.url, kv={"canonical_history": False}) as plain:
         _, user = served_twice(plain)
         assert user.say(NEW, {"X-Antiphon-Canonical-History": "on"}).reuse == "miss"
         assert forwarded(backend)["messages"] == user.messages[:-1]
@@ -195,7 +202,7 @@ def test_explain_shows_both_prompts(proxy: Proxy, backend: Backend) -> None:
 
 
 def test_a_store_that_fails_leaves_the_request_as_it_came(backend: Backend) -> None:
-    with running_proxy(backend.url) as broken:
+    with patient_proxy(backend.url) as broken:
         _, user = served_twice(broken)
 
         async def fails(*args: Any, **kwargs: Any) -> Any:
@@ -214,7 +221,7 @@ def test_a_store_that_fails_leaves_the_request_as_it_came(backend: Backend) -> N
 
 def test_a_store_that_hangs_delays_the_request_by_its_deadline_at_most(backend: Backend) -> None:
     store = {"lookup_deadline_ms": 50}
-    with running_proxy(backend.url, store=store) as slow:
+    with patient_proxy(backend.url, store=store) as slow:
         _, user = served_twice(slow)
 
         async def hangs(*args: Any, **kwargs: Any) -> Any:
@@ -244,7 +251,7 @@ def refusing(status: str) -> Callable[[Any, Request], None]:
 
 def test_a_backend_that_refuses_the_other_words_gets_the_users_own() -> None:
     strict = Plain(refusing("400 Bad Request"))
-    with running_proxy(strict.url) as proxy:
+    with patient_proxy(strict.url) as proxy:
         for text in (NEW, "Write a poem about it."):
             _, user = served_twice(proxy, model=text)
             got = user.say(text)
@@ -256,7 +263,7 @@ def test_a_backend_that_refuses_the_other_words_gets_the_users_own() -> None:
 
 def test_a_backend_that_is_busy_is_not_asked_twice() -> None:
     busy = Plain(refusing("429 Too Many Requests"))
-    with running_proxy(busy.url) as proxy:
+    with patient_proxy(busy.url) as proxy:
         _, user = served_twice(proxy)
         before = len(busy.requests)
         assert user.say(NEW).status == 429
@@ -293,7 +300,7 @@ def test_a_turn_that_is_nearly_the_same_is_generated_afresh_and_says_so(proxy: P
 def test_with_a_reference_turn_the_stored_question_and_answer_stand_before_it_and_nothing_is_stored(
     backend: Backend,
 ) -> None:
-    with running_proxy(backend.url, kv={"reference_turn": True}) as proxy:
+    with patient_proxy(backend.url, kv={"reference_turn": True}) as proxy:
         first = proxy.ask("one two three four five six seven eight")
         time.sleep(0.3)
         got = proxy.ask("one two three four five nine ten eleven")
@@ -310,7 +317,7 @@ def test_with_a_reference_turn_the_stored_question_and_answer_stand_before_it_an
 
 
 def test_every_forwarded_request_is_counted_in_tokens_as_the_backend_told(backend: Backend) -> None:
-    with running_proxy(backend.url) as proxy:
+    with patient_proxy(backend.url) as proxy:
         backend.play({"cached_tokens": 3})
         _, user = served_twice(proxy)
         before = proxy.send("GET", "/antiphon/stats").json["savings"]
@@ -340,7 +347,7 @@ def _requests(proxy: Proxy) -> int:
 
 def test_a_backend_that_does_not_tell_is_counted_apart() -> None:
     silent = Plain(lambda c, r: c.sendall(reply(completion("Yes."), "Content-Type: application/json")))
-    with running_proxy(silent.url) as proxy:
+    with patient_proxy(silent.url) as proxy:
         proxy.ask("Is it there?")
         spent = proxy.send("GET", "/antiphon/stats").json["savings"]["tokens_not_prefilled"]
         assert (spent["cached_tokens"], spent["prefilled_tokens"]) == (0, 0)
