@@ -685,19 +685,23 @@ class Turns:
                 plan, ex.body, self._guarded("lookup", lambda: self._query(plan), None), self.cache, None,
                 salted=self._versions.sglang is not False, with_usage=False,
             )  # fmt: skip
-            if sent.changed:
-                plain = Forwardable(_for_body(scope["headers"], sent.plain), sent.plain)
             if sent.body is not ex.body:
                 scope = {**scope, "headers": _for_body(scope["headers"], sent.body)}
         word = reason.partition(":")[0]
-        level: Level = "kv" if sent.changed else "miss" if reuse == "miss" else "bypass"
-        self._metrics.request(level, plan.endpoint.name, word)
-        extra: RawHeaders = [
-            (b"cache-status", cache_status(fwd=fwd)),
-            {"kv": _KV, "miss": _MISS}.get(level, _BYPASS),
-            (b"x-antiphon-reason", field_value(reason)),
-            *_replaced_header(sent),
-        ]
+        usual: Level = "miss" if reuse == "miss" else "bypass"
+        level: Level = "kv" if sent.changed else usual
+
+        def extra(level: Level, sent: Forwarded) -> RawHeaders:
+            return [
+                (b"cache-status", cache_status(fwd=fwd)),
+                {"kv": _KV, "miss": _MISS}.get(level, _BYPASS),
+                (b"x-antiphon-reason", field_value(reason)),
+                *_replaced_header(sent),
+            ]
+
+        if sent.changed:
+            headers = _for_body(ex.scope["headers"], sent.plain)
+            plain = Forwardable(headers, sent.plain, extra(usual, sent.untouched()))
         tap, began = UsageTap(), time.perf_counter()
         good = False
 
@@ -706,11 +710,17 @@ class Turns:
             good = 200 <= reply.status < 300 and not reply.header(b"content-encoding")
             return tap.feed if good else None
 
-        await self._upstream.pass_through(
-            scope, ex.receive, ex.send, read=sent.body, complete=True, extra=extra, repeatable=True,
-            on_error=self._count_error, anthropic=plan.endpoint.anthropic, plain=plain,
-            on_reply=on_reply if plan.understood else None,
-        )  # fmt: skip
+        try:
+            await self._upstream.pass_through(
+                scope, ex.receive, ex.send, read=sent.body, complete=True, extra=extra(level, sent), repeatable=True,
+                on_error=self._count_error, anthropic=plan.endpoint.anthropic, plain=plain,
+                on_reply=on_reply if plan.understood else None,
+            )  # fmt: skip
+        finally:
+            if plain is not None and plain.sent:
+                self._metrics.refused.inc()
+                level, sent = usual, sent.untouched()
+            self._metrics.request(level, plan.endpoint.name, word)
         if good:
             prompt_tokens, cached_tokens = tap.tokens() or (0, None)
             self._account(plan, sent, level, prompt_tokens, cached_tokens, time.perf_counter() - began)

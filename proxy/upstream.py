@@ -57,12 +57,14 @@ _STALE_S: Final = 1.0
 _QUIET_S: Final = 60.0  # between two lines in the log that say the same
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Forwardable:
-    """A request as it may be sent: headers as the client's, with the length of this body."""
+    """A request as it may be sent instead: the client's headers with the length of this body."""
 
     headers: RawHeaders
     body: bytes
+    extra: RawHeaders  # added to the headers of its reply
+    sent: bool = False
 
 
 def refused(status: int) -> bool:
@@ -301,10 +303,12 @@ class Upstream:
             body = _rest_of_body(read, receive, body_read)
 
         async def forward() -> None:
+            added = extra or []
             try:
                 reply = await self.open(scope["method"], target, headers, body, repeatable=repeatable)
                 if plain is not None and refused(reply.status):
                     await reply.aclose()
+                    plain.sent, added = True, plain.extra
                     reply = await self.open(
                         scope["method"], target, forwarded(plain.headers), plain.body, repeatable=repeatable
                     )
@@ -320,7 +324,7 @@ class Upstream:
                 start = {
                     "type": "http.response.start",
                     "status": reply.status,
-                    "headers": reply.headers + (extra or []),
+                    "headers": reply.headers + added,
                 }
                 tap = None if on_reply is None else on_reply(reply)
                 await send(start)
