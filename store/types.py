@@ -7,7 +7,7 @@ always passed in: nothing below ``store.cache`` reads a clock.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Final, Literal, Protocol
 
 from fingerprint.conversation import Turn
 from fingerprint.facts.fingerprint import Fingerprint
@@ -20,8 +20,10 @@ __all__ = [
     "Decision",
     "EntryState",
     "Hit",
+    "KINDS",
     "IdentityParts",
     "Judgement",
+    "Kind",
     "Level",
     "Policy",
     "Query",
@@ -31,6 +33,9 @@ __all__ = [
 
 Level = Literal["answer", "kv", "miss", "bypass"]
 EntryState = Literal["active", "suspect", "frozen", "retracted"]
+Kind = Literal["exact", "same_place", "other_context", "band"]
+"""Kinds of decision: the literal turn; reworded at the same node; reworded elsewhere; between the two thresholds."""
+KINDS: Final[tuple[Kind, ...]] = ("exact", "same_place", "other_context", "band")
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +78,10 @@ class Hit:
     age_s: float
     confidence: float  # 1.0 for an exact hit
     exact: bool
-    state: EntryState = "active"
+    state: EntryState = "active"  # "suspect": served although not verified yet
     node: str | None = None  # where the turn stands once this is served; None: on a new node (see `Cache.follow`)
+    kind: Kind = "exact"  # of the decision that found it; a reworded turn that comes again keeps its kind
+    decided: float = 1.0  # the confidence of that decision
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,11 +118,19 @@ class Judgement:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """The thresholds of one decision, each 0 … 1."""
+    """The thresholds of one decision, each 0 … 1; over 1 nothing reaches them."""
 
     answer: float
     verify: float
     max_candidates: int = 8
+    # What the error budget asks for on top (`store.budget`):
+    same_place: float = 0.0
+    other_context: float = 0.0
+    band: float | None = None  # from here on a candidate with an equal fingerprint is served as suspect; None: never
+
+    def least(self, *, same_place: bool) -> float:
+        """Return the least confidence at which a candidate is served."""
+        return max(self.answer, self.same_place if same_place else self.other_context)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +142,8 @@ class Decision:
     entry_id: str | None = None
     confidence: float = 0.0
     judgements: tuple[Judgement, ...] = field(default=())
+    kind: Kind | None = None  # of the hit it is, or of the one that the best candidate would have been
+    suspect: bool = False  # served although not sure enough: to be verified
 
 
 class ReuseConfidence(Protocol):
