@@ -52,11 +52,13 @@ _DEFAULT: Final = Limits()
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """What came of a comparison; ``reason`` is a sentence for people."""
+    """What came of a comparison. ``reason`` is a sentence for people and may quote the answers; ``what`` names the kind
+    of fact, or "words", "cosine", "length", "text", and quotes nothing."""
 
     verdict: AgreementVerdict
     reason: str
     cosine: float | None = None
+    what: str = "cosine"
 
 
 def compare(one: str, other: str, cosine: float | None = None, *, limits: Limits = _DEFAULT) -> Agreement:
@@ -67,19 +69,20 @@ def compare(one: str, other: str, cosine: float | None = None, *, limits: Limits
     """
     mine, theirs = normalise(one).strip(), normalise(other).strip()
     if not mine or not theirs:
-        return Agreement("unclear", "One of the answers has no text.", cosine)
+        return Agreement("unclear", "One of the answers has no text.", cosine, "text")
     if mine.split() == theirs.split():
-        return Agreement("agree", "The same words.", cosine)
+        return Agreement("agree", "The same words.", cosine, "words")
     conflicts, doubts = _facts(_plain(mine), _plain(theirs))
     if conflicts:
-        return Agreement("differ", conflicts[0], cosine)
+        return Agreement("differ", conflicts[0], cosine, conflicts[0].partition(":")[0])
     words, others = (set(re.findall(r"\w+", text.casefold())) for text in (mine, theirs))
     if cosine is not None and cosine < limits.differ and not (words <= others or others <= words):
         return Agreement("differ", f"Their cosine is {cosine:.3f}, under {limits.differ:g}.", cosine)
     if doubts:
-        return Agreement("unclear", doubts[0], cosine)
+        return Agreement("unclear", doubts[0], cosine, doubts[0].partition(":")[0])
     if max(len(mine), len(theirs)) > MAX_CHARACTERS:
-        return Agreement("unclear", f"An answer is longer than the {MAX_CHARACTERS} characters read closely.", cosine)
+        why = f"An answer is longer than the {MAX_CHARACTERS} characters read closely."
+        return Agreement("unclear", why, cosine, "length")
     if cosine is None:
         return Agreement("unclear", "Other words, and no embeddings to compare.", None)
     if cosine < limits.agree:

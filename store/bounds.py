@@ -14,7 +14,8 @@ def clopper_pearson_upper(wrong: int, trials: int, alpha: float = 0.05) -> float
     """One-sided upper bound of a rate, 0 … 1, valid for one look at a number of trials fixed beforehand.
 
     Clopper and Pearson, "The use of confidence or fiducial limits illustrated in the case of the binomial" (Biometrika
-    26, 1934): the largest p at which ``wrong`` or fewer of ``trials`` still has probability ``alpha``. 1 without trials.
+    26, 1934): the largest p at which ``wrong`` or fewer of ``trials`` still has probability ``alpha``. 1 without
+    trials.
     """
     _check(wrong, trials, alpha)
     if trials == 0 or wrong == trials:

@@ -1,19 +1,25 @@
-"""The error budget: thresholds that move so that the rate of wrong hits, with its uncertainty, stays under a limit. No I/O.
+"""The error budget: thresholds that move so that the rate of wrong hits, with its uncertainty, stays under a limit.
 
-A hit is of one *kind* (`store.types.Kind`). An observation says of one decision, made with some confidence, whether the
-answer was wrong. Per kind and threshold t, the observations at or above t give a one-sided upper bound of the rate of
-wrong hits that holds at all times at once (`store.bounds.sequence_upper`), since the budget looks after every observation.
+No I/O.
 
-The threshold in force is found from the strictest of a fixed ladder downwards, and the first one whose bound is over the
-limit ends the search: fixed-sequence testing, as in "Learn then Test" (Angelopoulos, Bates, Candès, Jordan and Lei,
-2021), so that trying many thresholds costs no confidence. Thresholds with too few observations to decide are passed over.
+A hit is of one *kind* (`store.types.Kind`). An observation says of one decision, made with some confidence, whether
+the answer was wrong. Per kind and threshold t, the observations at or above t give a one-sided upper bound of the
+rate of wrong hits that holds at all times at once (`store.bounds.sequence_upper`), since the budget looks after every
+observation.
 
-Before evidence exists the calibrated prior decides: a hit of confidence c is wrong with probability 1 - c, so a threshold
-of at least 1 - limit keeps the budget if the calibration is right. It counts as much as just enough right observations
-(`store.bounds.needed_without_error`): the first wrong one at or above a threshold closes it until right ones outweigh it.
-Below that threshold only evidence opens. Nothing opens below the calibrated (or the operator's) thresholds.
+The threshold in force is found from the strictest of a fixed ladder downwards, and the first one whose bound is over
+the limit ends the search: fixed-sequence testing, as in "Learn then Test" (Angelopoulos, Bates, Candès, Jordan and
+Lei, 2021), so that trying many thresholds costs no confidence. Thresholds with too few observations to decide are
+passed over.
 
-Exact repeats have no threshold; their rate is watched and reported, their changes are drift's business (`store.drift`).
+Before evidence exists the calibrated prior decides: a hit of confidence c is wrong with probability 1 - c, so a
+threshold of at least 1 - limit keeps the budget if the calibration is right. It counts as much as just enough right
+observations (`store.bounds.needed_without_error`): the first wrong one at or above a threshold closes it until right
+ones outweigh it. Below that threshold only evidence opens. Nothing opens below the calibrated (or the operator's)
+thresholds.
+
+Exact repeats have no threshold; their rate is watched and reported, their changes are drift's business
+(`store.drift`).
 """
 
 from __future__ import annotations
@@ -84,7 +90,8 @@ class Budget:
     """Observations of a sliding window, and the thresholds that follow. Safe to use from any thread.
 
     ``limit`` is the operator's error budget (0.01: one hit in a hundred may be wrong), None where there is none: rates
-    are then observed and reported, and the thresholds are those of ``policy``. ``alpha``: the chance that a bound fails.
+    are then observed and reported, and the thresholds are those of ``policy``. ``alpha``: the chance that a bound
+    fails.
     """
 
     def __init__(self, limit: float | None, policy: Policy, *, alpha: float = 0.05, window: int = 5_000) -> None:
@@ -103,6 +110,14 @@ class Budget:
             self._ladders[kind] = _Ladder(floor, prior)
         self._thresholds: dict[Kind, float] = {kind: self._threshold(kind) for kind in KINDS}
         self._lock = threading.Lock()
+
+    def over(self, policy: Policy) -> Budget:
+        """Return a budget with the same limit and evidence over other thresholds."""
+        other = Budget(self.limit, policy, alpha=self.alpha, window=self._window)
+        with self._lock:
+            known = [Observation(kind, *one) for kind, seen in self._seen.items() for one in seen]
+        other.observe(known)
+        return other
 
     def observe(self, observations: Iterable[Observation]) -> None:
         """Take what checks found; a confidence that is no number counts as 0."""
@@ -139,8 +154,8 @@ class Budget:
     def wanted(self, kind: Kind, rate: float) -> float:
         """Return the share of decisions of a kind that should be checked, 0 … 1.
 
-        ``rate`` is what the operator allows in the long run; with a budget, reworded hits are all checked until there is
-        as much evidence as the prior pretends to.
+        ``rate`` is what the operator allows in the long run; with a budget, reworded hits are all checked until
+        there is as much evidence as the prior pretends to.
         """
         if self.limit is None or kind == "exact":
             return rate

@@ -12,6 +12,7 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from typing import Final, Literal, TypeVar
 
@@ -24,10 +25,13 @@ from fingerprint.text import normalise, utf8
 from store import reads
 from store.bars import Bars, items_of, scopes_of, text_digest
 from store.canonical import Canonical, Reference, Servable, canonical, reference
+from store.checks import Checks, CheckSettings
 from store.codec import unpack_question
+from store.comparing import Comparer
 from store.counters import Failures, kind_of
 from store.database import Database
 from store.decide import Objections, decide
+from store.drift import Drift
 from store.embedding import EmbeddingService
 from store.errors import StoreUnavailable, UnknownDimension
 from store.hits import Hits
@@ -82,6 +86,7 @@ class Cache:
         policy: Policy,
         objections: Objections,
         clock: Callable[[], float],
+        checks: CheckSettings,
     ) -> None:
         self.settings = settings
         self.failures = Failures()
@@ -90,7 +95,6 @@ class Cache:
         self.decision = confidence.version
         """The version of the artefact that decides: part of every identity. Other thresholds (`decide_by`) make no
         other artefact: what was stored stays reachable."""
-        self._policy = policy
         self._objections = objections
         self._clock = clock
         self._new_id = IdMaker()
@@ -116,6 +120,22 @@ class Cache:
             rounds=settings.window_rounds,
         )
         self._prints = Prints(self._writer, self.failures)
+        comparer = Comparer(self._vectors.embed_background if self._vectors.available else None, self.failures)
+        self._comparing = ThreadPoolExecutor(1, "antiphon-checks", initializer=one_thread)
+        self.checks = Checks(
+            checks,
+            policy,
+            model=confidence.version,
+            writer=self._writer,
+            memory=self._memory,
+            comparer=comparer,
+            pool=self._comparing,
+            failures=self.failures,
+            clock=clock,
+        )
+        self._drift = Drift(
+            settings, self._comparing, database.upkeep, self._writer, self._memory, comparer, self.failures
+        )
         self._readers = Pool("read", settings.read_threads, settings.lookup_deadline_ms / 1000, self.failures)
         self._deciders = Pool("decide", 1, settings.decide_deadline_ms / 1000, self.failures)
         self._link = database.link(settings, self.failures)
@@ -136,6 +156,7 @@ class Cache:
         policy: Policy,
         objections: Objections | None = None,
         clock: Callable[[], float] = time.time,
+        checks: CheckSettings = CheckSettings(),  # noqa: B008 - a frozen value
     ) -> Cache:
         """Open the store that ``settings.url`` names and make it ready to serve.
 
@@ -146,7 +167,7 @@ class Cache:
         guards = objections or _default_objections()
         database = await asyncio.to_thread(Database.open, settings)
         service = None if embedder is None else EmbeddingService(embedder)
-        cache = cls(settings, database, service, confidence, policy, guards, clock)
+        cache = cls(settings, database, service, confidence, policy, guards, clock, checks)
         try:
             left = await asyncio.get_running_loop().run_in_executor(cache._upkeep, cache._load)
         except BaseException as error:
@@ -159,7 +180,13 @@ class Cache:
                     raise
                 raise StoreUnavailable(f"the store {database.name} cannot be read ({kind_of(error)})") from error
             return await cls.open(
-                settings, embedder=embedder, confidence=confidence, policy=policy, objections=guards, clock=clock
+                settings,
+                embedder=embedder,
+                confidence=confidence,
+                policy=policy,
+                objections=guards,
+                clock=clock,
+                checks=checks,
             )
         cache._vectors.make_later(left)
         cache._tidy = asyncio.create_task(cache._keep_tidy())
@@ -184,6 +211,8 @@ class Cache:
         self._hits.write()
         try:
             await asyncio.wrap_future(self._writer.ask(None))
+            await asyncio.get_running_loop().run_in_executor(self._comparing, _nothing)
+            await asyncio.wrap_future(self._writer.ask(None))
         except StoreUnavailable:
             return False
         return self._writer.dropped == dropped
@@ -195,12 +224,13 @@ class Cache:
 
     @property
     def policy(self) -> Policy:
-        """The thresholds in force."""
-        return self._policy
+        """The thresholds in force, without what the error budget asks for on top."""
+        return self.checks.base
 
     def decide_by(self, policy: Policy, confidence: ReuseConfidence) -> None:
         """Take other thresholds, and the confidence they belong to, from the next decision on."""
-        self._policy, self._confidence = policy, confidence
+        self._confidence = confidence
+        self.checks.rebase(policy)
 
     # ------------------------------------------------------------------------------------------ looking up
 
@@ -247,7 +277,7 @@ class Cache:
             if not chosen:
                 return Decision("miss", "no candidate"), None
             decision = await self._decide(query, chosen, thorough)
-            self._prints.lacking(chosen, decision, self._policy.verify)
+            self._prints.lacking(chosen, decision, self.checks.policy.verify)
             if decision.level != "answer" or decision.entry_id is None:
                 return decision, None
             hit = await self._hit_for(query, decision, chosen)
@@ -391,6 +421,7 @@ class Cache:
         """
         who = actor or ("admin" if partition is None else f"partition {partition.hex()[:16]}")
         if rating == "down":
+            self.checks.complained(entry_id)
             return await self._retract(entry_id, partition, who, "feedback", thumbs_down=True)
         return bool(await asyncio.wrap_future(self._writer.ask(RateWrite(entry_id, partition))))
 
@@ -417,12 +448,15 @@ class Cache:
         """List entries, newest first, below the id ``after``. Raises `UnknownDimension`, `StoreUnavailable`."""
         reads.conditions(where)
         rows = await self._admin_read(partial(reads.listing, where=where, after=after, limit=limit))
-        return [row_of(row) for row in rows]
+        now = self._clock()
+        return [row_of(row, now) for row in rows]
 
     async def entry(self, entry_id: str) -> EntryRow | None:
-        """Return one entry, in whatever state. Raises `StoreUnavailable`."""
+        """Return one entry, in whatever state, with the history of its question. Raises `StoreUnavailable`."""
         rows = await self.entries(limit=1, after=None, where={"entry": entry_id})
-        return rows[0] if rows else None
+        if not rows:
+            return None
+        return replace(rows[0], history=tuple(await self._admin_read(partial(reads.history, entry_id=entry_id))))
 
     async def stats(self) -> StoreStats:
         """Count what there is. Raises `StoreUnavailable`."""
@@ -450,7 +484,20 @@ class Cache:
             database_bytes=size,
             queued_writes=len(self._writer),
             failures=self.failures.counts(),
+            suspects=totals.suspects,
+            unsettled=totals.unsettled,
+            barred=totals.barred,
+            wrong_hits_limit=self.checks.settings.wrong_hits,
+            budget=self.checks.report(),
         )
+
+    async def answer_of(self, entry_id: str) -> Answer | None:
+        """Return the answer of an entry that may be served; None where there is none, or it cannot be read in time."""
+        try:
+            kept = await self._read(partial(reads.entry, entry_id=entry_id, now=self._clock()))
+        except Unanswered:
+            return None
+        return None if kept is None else kept.answer
 
     # ------------------------------------------------------------------------------------------ inside: looking up
 
@@ -474,9 +521,13 @@ class Cache:
         if now >= kept.expires_at:
             self._memory.forget(query.exact_key)
             return None
-        if not self._servable(
-            query, entry_id=kept.id, exact_key=kept.exact_key, created_at=kept.created_at, now=now
-        ) or self._bars.bars(query, items_of(entry_id=None, exact_key=None, answer_digest=kept.text_digest)):
+        if (
+            not self.checks.serves(kept)
+            or not self._servable(
+                query, entry_id=kept.id, exact_key=kept.exact_key, created_at=kept.created_at, now=now
+            )
+            or self._bars.bars(query, items_of(entry_id=None, exact_key=None, answer_digest=kept.text_digest))
+        ):
             return None
         return Hit(
             entry_id=kept.id,
@@ -484,7 +535,10 @@ class Cache:
             age_s=max(0.0, now - kept.created_at),
             confidence=confidence,
             exact=exact,
+            state="suspect" if kept.suspect else "active",
             node=kept.node,
+            kind=kept.kind,
+            decided=kept.confidence,
         )
 
     @staged("retrieve", lambda chosen: {"candidates": len(chosen)})
@@ -513,7 +567,7 @@ class Cache:
             found,
             context=context,
             context_name=self._vectors.context_name,
-            count=self._policy.max_candidates,
+            count=self.checks.policy.max_candidates,
             now=now,
             servable=lambda one: self._servable(
                 query, entry_id=one.id, exact_key=one.exact_key, created_at=one.created_at, now=now
@@ -522,7 +576,9 @@ class Cache:
 
     @staged("decide", lambda decision: {"level": decision.level, "candidates": len(decision.judgements)})
     async def _decide(self, query: Query, chosen: list[Candidate], thorough: bool) -> Decision:
-        work = partial(decide, query.turn, chosen, self._policy, self._confidence, self._objections, thorough=thorough)
+        work = partial(
+            decide, query.turn, chosen, self.checks.policy, self._confidence, self._objections, thorough=thorough
+        )
         return await self._deciders.run(work)
 
     @staged("load")
@@ -533,9 +589,15 @@ class Cache:
             return None
         hit = self._hit(query, kept, confidence=decision.confidence, exact=False)
         same_place = any(one.entry_id == entry_id and one.same_place for one in chosen)
-        if hit is None or same_place:
-            return hit
-        return Hit(hit.entry_id, hit.answer, hit.age_s, hit.confidence, exact=False, node=None)
+        if hit is None:
+            return None
+        return replace(
+            hit,
+            state="suspect" if decision.suspect else "active",
+            node=hit.node if same_place else None,
+            kind=decision.kind or ("same_place" if same_place else "other_context"),
+            decided=decision.confidence,
+        )
 
     async def _read(self, work: Callable[[Connection], T]) -> T:
         def connected() -> T:
@@ -580,6 +642,7 @@ class Cache:
                 answer=answer,
                 place_after=after,
                 session=query.session,
+                replaced=self._drift.replaced,
             )
         )
         if not stored:
@@ -595,13 +658,19 @@ class Cache:
     def _follow(self, query: Query, hit: Hit) -> None:
         now = self._clock()
         self._hits.count(hit.entry_id, now)
+        self.checks.served(hit)
         node = hit.node or self._new_id(now)
         # A turn that was found by its own exact key is settled already, unless that write was dropped or is long ago.
         if not hit.exact or not self._recent.settled(query.exact_key, now):
             after = _place_after(query, hit.answer)
             if not hit.exact:
                 self._recent.wordings[query.exact_key] = (node, hit.entry_id)
-                self._writer.put(WordingWrite(node, hit.entry_id, query.exact_key, query.place_key, now))
+                suspect = hit.state == "suspect"
+                self._writer.put(
+                    WordingWrite(
+                        node, hit.entry_id, query.exact_key, query.place_key, now, hit.kind, hit.decided, suspect
+                    )
+                )
             if after is not None:
                 self._recent.places[after] = node
                 self._writer.put(PlaceWrite(after, node, now))
@@ -661,11 +730,13 @@ class Cache:
         left: list[tuple[str, Turn]] = []
         if self._link is not None:  # before anything is read that others might change
             followed = Followed(self._memory, self._recent, self._bars)
-            self._link.start(followed.handlers(), followed.forget)
+            handlers = {**followed.handlers(), "evidence": self.checks.heard}
+            self._link.start(handlers, followed.forget)
         with self._database.upkeep.connect() as connection:
             self._index.load(connection, now, self.failures)
             for scope, item in reads.bars(connection, now - _BARS_DAYS * 86_400):
                 self._bars.add((scope,), (item,))
+            self.checks.load(connection)
             for session, key in reads.sessions(connection, now - self.settings.session_hours * 3_600, _SESSIONS):
                 self._recent.answered(session, key)
             for entry in reads.unembedded(connection, now, _BACKFILL) if self._vectors.available else ():
@@ -676,6 +747,7 @@ class Cache:
         return left
 
     def _stop_threads(self, timeout_s: float) -> None:
+        self._comparing.shutdown(wait=False, cancel_futures=True)
         self._vectors.close(min(timeout_s, _VECTOR_S))
         self._prints.close()
         self._writer.close(timeout_s)
@@ -685,6 +757,10 @@ class Cache:
         self._tending.shutdown(wait=False, cancel_futures=True)
         if self._link is not None:
             self._link.close()
+
+
+def _nothing() -> None:
+    """What a queue of one thread is waited for with."""
 
 
 def _default_objections() -> Objections:

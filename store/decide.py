@@ -7,8 +7,11 @@ candidate they object to is never asked for its confidence, so no similarity out
 for the candidates that are left, nearest first; the expensive one for at most two: the first that the cheap one does
 not doubt, and the best of the rest. Then two thresholds:
 
-- confidence at or above ``answer``: the candidate's answer is served;
-- between ``verify`` and ``answer``: ``kv`` (nothing verifies suspects in this release, so nothing is served as one);
+- confidence at or above ``answer`` (or what the error budget asks for, if that is more): the candidate's answer is
+  served;
+- from ``band`` on (never under ``verify``): served as *suspect* where the structural fingerprints are equal; ``band``
+  is None where nothing verifies suspects;
+- else from ``verify`` on: ``kv``;
 - below: ``miss``.
 """
 
@@ -19,7 +22,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from fingerprint.conversation import Turn
-from store.types import Candidate, Decision, Judgement, Policy, Relation, ReuseConfidence
+from fingerprint.facts import fingerprint_equal
+from store.types import Candidate, Decision, Judgement, Kind, Policy, Relation, ReuseConfidence
 
 __all__ = ["Objections", "decide"]
 
@@ -39,11 +43,13 @@ def decide(
     objections: Objections,
     *,
     thorough: bool = False,
+    equal: Callable[[Turn, Turn], bool] = fingerprint_equal,
 ) -> Decision:
     """Decide whether one of ``candidates`` answers ``query``.
 
     ``candidates`` in any order; the ``policy.max_candidates`` nearest are judged, those of the same place before the
     rest, nearest first, until one is sure enough: those behind it could only cost time. ``thorough`` judges them all.
+    ``equal`` says whether two turns have equal structural fingerprints; asked of one candidate at most.
     Every one judged is in ``Decision.judgements``, best first, with its relations and objections.
 
     Errors raised by ``confidence`` or ``objections`` are not caught here: a failure is not an approval, and the caller
@@ -53,6 +59,9 @@ def decide(
     if not servable:
         return Decision("miss", "no candidate" if not candidates else "no candidate that may be served")
     nearest = sorted(servable, key=lambda c: (not c.same_place, -c.similarity))[: policy.max_candidates]
+
+    def sure(judgement: Judgement) -> bool:
+        return judgement.confidence >= policy.least(same_place=judgement.same_place)
 
     judged: list[tuple[Candidate, Judgement]] = []
     close: list[Judgement] = []  # only what was looked at closely can be served
@@ -69,15 +78,16 @@ def decide(
         if not thorough and not close and not vetoes and judgement.confidence >= policy.verify:
             judgement = _closely(query, candidate, judgement, confidence)
             close.append(judgement)
-            if judgement.confidence >= policy.answer:
+            if sure(judgement):
                 judged.insert(0, (candidate, judgement))
                 break
         judged.append((candidate, judgement))
 
-    def rank(judgement: Judgement) -> tuple[bool, float, float]:
-        return (not judgement.objections, judgement.confidence, judgement.similarity)
+    def rank(judgement: Judgement) -> tuple[bool, bool, float, float]:
+        unopposed = not judgement.objections
+        return (unopposed, unopposed and sure(judgement), judgement.confidence, judgement.similarity)
 
-    if not (close and close[0].confidence >= policy.answer):
+    if not (close and sure(close[0])):
         rest = sorted(
             ((c, j) for c, j in judged if j not in close and not j.objections), key=lambda p: rank(p[1]), reverse=True
         )
@@ -85,7 +95,7 @@ def decide(
             seen = _closely(query, candidate, judgement, confidence)
             judged[judged.index((candidate, judgement))] = (candidate, seen)
             close.append(seen)
-            if seen.confidence >= policy.answer and not thorough:
+            if sure(seen) and not thorough:
                 break
         # A candidate nobody looked at closely must not overtake one that was.
         judged.sort(key=lambda p: (p[1] in close, *rank(p[1])), reverse=True)
@@ -93,11 +103,19 @@ def decide(
     top = judgements[0]
     if top.objections:
         return Decision("miss", f"guard: {', '.join(top.objections)}", None, 0.0, judgements)
+    kind: Kind = "same_place" if top.same_place else "other_context"
+    if sure(top):
+        return Decision("answer", "confident", top.entry_id, top.confidence, judgements, kind)
+    if top.confidence < policy.verify:
+        return Decision("miss", "confidence too low", None, top.confidence, judgements)
     if top.confidence >= policy.answer:
-        return Decision("answer", "confident", top.entry_id, top.confidence, judgements)
-    if top.confidence >= policy.verify:
+        return Decision("kv", "held back by the error budget", top.entry_id, top.confidence, judgements, kind)
+    candidate = next(c for c in nearest if c.entry_id == top.entry_id)
+    if not equal(query, candidate.turn):
         return Decision("kv", "not sure enough to answer", top.entry_id, top.confidence, judgements)
-    return Decision("miss", "confidence too low", None, top.confidence, judgements)
+    if policy.band is not None and top.confidence >= policy.band:
+        return Decision("answer", "suspect", top.entry_id, top.confidence, judgements, "band", suspect=True)
+    return Decision("kv", "not verified yet", top.entry_id, top.confidence, judgements, "band")
 
 
 def _closely(query: Turn, candidate: Candidate, judgement: Judgement, confidence: ReuseConfidence) -> Judgement:

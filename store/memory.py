@@ -7,7 +7,7 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from typing import Final
 
-from store.types import Answer
+from store.types import Answer, Kind
 
 __all__ = ["Kept", "Memory"]
 
@@ -25,6 +25,11 @@ class Kept:
     text_digest: bytes
     created_at: float
     expires_at: float
+    # Of the decision that made it a wording (`store.checks`):
+    kind: Kind = "exact"
+    confidence: float = 1.0
+    suspect: bool = False
+    agreements: int = 0
 
 
 class Memory:

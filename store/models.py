@@ -6,12 +6,25 @@ seconds since the epoch, UTC. A *node* is the id of an entry or of a wording.
 
 from __future__ import annotations
 
-from sqlalchemy import BigInteger, Float, ForeignKey, Index, Integer, LargeBinary, String, Text, false
+from sqlalchemy import BigInteger, Float, ForeignKey, Index, Integer, LargeBinary, String, Text, false, text
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 from store.halves import Halves
 
-__all__ = ["Bar", "Base", "Change", "Entry", "Identity", "Place", "Purge", "SessionTurn", "Vector", "Wording"]
+__all__ = [
+    "AnswerVersion",
+    "Bar",
+    "Base",
+    "Change",
+    "Entry",
+    "Evidence",
+    "Identity",
+    "Place",
+    "Purge",
+    "SessionTurn",
+    "Vector",
+    "Wording",
+]
 
 _Number = BigInteger().with_variant(Integer, "sqlite")  # SQLite counts rows only in a column of type INTEGER
 _Key = LargeBinary(32)
@@ -57,6 +70,7 @@ class Entry(Base):
         Index("ix_entries_identity", "identity_number"),
         Index("ix_entries_expires_at", "expires_at"),
         Index("ix_entries_last_used_at", "last_used_at"),
+        Index("ix_entries_question_key", "question_key"),
         # Numbers name vectors in the index: one that was used is never given to another entry.
         {"sqlite_autoincrement": True},
     )
@@ -76,6 +90,10 @@ class Entry(Base):
     expires_at: Mapped[float] = mapped_column(Float)
     hit_count: Mapped[int] = mapped_column(Integer, default=0)
     last_used_at: Mapped[float] = mapped_column(Float)
+    # The question in whatever words (`store.drift.question_key`); its answers are versions of one another.
+    question_key: Mapped[bytes | None] = mapped_column(_Key)
+    # Not served before this time: barred after failed checks, or while its answers keep changing (`drift.UNSETTLED`).
+    unserved_until: Mapped[float] = mapped_column(Float, default=0.0, server_default=text("0"))
     thumbs_up: Mapped[int] = mapped_column(Integer, default=0)
     thumbs_down: Mapped[int] = mapped_column(Integer, default=0)
     prompt_tokens: Mapped[int] = mapped_column(Integer)
@@ -123,6 +141,11 @@ class Wording(Base):
     entry_number: Mapped[int] = mapped_column(ForeignKey("entries.number", ondelete="CASCADE"))
     parent: Mapped[str | None] = mapped_column(_Id)
     created_at: Mapped[float] = mapped_column(Float)
+    # The decision that it comes from, so that a threshold raised since then holds for it too:
+    kind: Mapped[str] = mapped_column(String(16), default="other_context", server_default="other_context")
+    confidence: Mapped[float] = mapped_column(Float, default=1.0, server_default=text("1"))
+    suspect: Mapped[bool] = mapped_column(default=False, server_default=false())  # not verified yet
+    agreements: Mapped[int] = mapped_column(Integer, default=0, server_default=text("0"))  # checks that it has passed
 
 
 class Place(Base):
@@ -185,3 +208,36 @@ class Change(Base):
     at: Mapped[float] = mapped_column(Float)
     origin: Mapped[str] = mapped_column(_Id)  # the process that made it
     body: Mapped[bytes] = mapped_column(LargeBinary)  # replicas.pack
+
+
+class AnswerVersion(Base):
+    """One of the last answers to a question that was answered more than once: how it compares with the one before."""
+
+    __tablename__ = "answer_versions"
+    __table_args__ = (Index("ix_answer_versions_question_key", "question_key"),)
+
+    number: Mapped[int] = mapped_column(_Number, primary_key=True, autoincrement=True)
+    question_key: Mapped[bytes] = mapped_column(_Key)
+    entry_id: Mapped[str] = mapped_column(_Id)  # that entry may be gone
+    at: Mapped[float] = mapped_column(Float)
+    verdict: Mapped[str] = mapped_column(String(8))  # of `store.agreement`; "first" where nothing stood before it
+    why: Mapped[str] = mapped_column(Text)  # kind of fact or reason, never a text of the answer
+    cosine: Mapped[float | None] = mapped_column(Float)
+    space: Mapped[str] = mapped_column(Text)
+    vector: Mapped[bytes | None] = mapped_column(LargeBinary)
+
+
+class Evidence(Base):
+    """What a check of one decision found: the material of the error budget."""
+
+    __tablename__ = "evidence"
+    __table_args__ = (Index("ix_evidence_question_key", "question_key"),)
+
+    number: Mapped[int] = mapped_column(_Number, primary_key=True, autoincrement=True)
+    kind: Mapped[str] = mapped_column(String(16))  # Kind
+    confidence: Mapped[float] = mapped_column(Float)
+    wrong: Mapped[bool] = mapped_column()
+    model: Mapped[str] = mapped_column(Text)  # version of the artefact that decided: confidences of two do not compare
+    source: Mapped[str] = mapped_column(String(16))  # "hit", "suspect", "miss", "feedback"
+    question_key: Mapped[bytes | None] = mapped_column(_Key)  # of the entry; None: not served, or not known any more
+    at: Mapped[float] = mapped_column(Float)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -12,9 +12,11 @@ from sqlalchemy import ColumnElement, Connection, Row, bindparam, func, select
 
 from store.bars import text_digest
 from store.codec import unpack_answer
+from store.drift import UNSETTLED
 from store.errors import UnknownDimension
 from store.memory import Kept
-from store.models import Bar, Entry, Identity, Place, SessionTurn, Vector, Wording
+from store.models import AnswerVersion, Bar, Entry, Identity, Place, SessionTurn, Vector, Wording
+from store.rows import VersionRow
 
 __all__ = [
     "DIMENSIONS",
@@ -27,6 +29,7 @@ __all__ = [
     "direct",
     "entry",
     "exact",
+    "history",
     "listing",
     "nearest",
     "node_of",
@@ -36,6 +39,7 @@ __all__ = [
 ]
 
 _SERVABLE: Final = "active"
+_SERVED: Final = Entry.unserved_until <= bindparam("now")
 
 _KEPT = (
     Entry.id,
@@ -49,18 +53,20 @@ _KEPT = (
 )
 _EXACT = (
     select(*_KEPT)
-    .where(Entry.exact_key == bindparam("key"), Entry.state == _SERVABLE, Entry.expires_at > bindparam("now"))
+    .where(Entry.exact_key == bindparam("key"), Entry.state == _SERVABLE, _SERVED, Entry.expires_at > bindparam("now"))
     .order_by(Entry.number.desc())
     .limit(1)
 )
 _WORDING = (
-    select(*_KEPT, Wording.node)
+    select(*_KEPT, Wording.node, Wording.kind, Wording.confidence, Wording.suspect, Wording.agreements)
     .join(Entry, Entry.number == Wording.entry_number)
-    .where(Wording.exact_key == bindparam("key"), Entry.state == _SERVABLE, Entry.expires_at > bindparam("now"))
+    .where(
+        Wording.exact_key == bindparam("key"), Entry.state == _SERVABLE, _SERVED, Entry.expires_at > bindparam("now")
+    )
     .limit(1)
 )
 _ENTRY = select(*_KEPT).where(
-    Entry.id == bindparam("id"), Entry.state == _SERVABLE, Entry.expires_at > bindparam("now")
+    Entry.id == bindparam("id"), Entry.state == _SERVABLE, _SERVED, Entry.expires_at > bindparam("now")
 )
 _NODE = select(Place.node).where(Place.place_key == bindparam("key"))
 _NEAR = (
@@ -83,6 +89,7 @@ _NEAREST = (
     .where(
         Entry.number.in_(bindparam("numbers", expanding=True)),
         Entry.state == _SERVABLE,
+        _SERVED,
         Entry.semantic,
         Entry.expires_at > bindparam("now"),
     )
@@ -95,6 +102,7 @@ _CHILDREN = (
         # again: SQLite would then walk through everything that has it.
         Entry.parent == bindparam("node"),
         Entry.state == _SERVABLE,
+        _SERVED,
         Entry.semantic,
         Entry.expires_at > bindparam("now"),
         Entry.partition == bindparam("partition"),
@@ -149,7 +157,18 @@ def exact(connection: Connection, key: bytes, now: float) -> Kept | None:
     if own is not None:
         return _kept(own, own.id)
     wording = connection.execute(_WORDING, {"key": key, "now": now}).first()
-    return None if wording is None else _kept(wording, wording.node)
+    if wording is None:
+        return None
+    kept = _kept(wording, wording.node)
+    if kept is None:
+        return None
+    return replace(
+        kept,
+        kind=wording.kind,
+        confidence=wording.confidence,
+        suspect=wording.suspect,
+        agreements=wording.agreements,
+    )
 
 
 def entry(connection: Connection, entry_id: str, now: float) -> Kept | None:
@@ -369,6 +388,7 @@ def listing(connection: Connection, *, where: Mapping[str, str], after: str | No
             Entry.prompt_tokens,
             Entry.completion_tokens,
             Entry.seconds,
+            Entry.unserved_until,
             Entry.question,
             Entry.answer,
             Identity.identity,
@@ -402,6 +422,9 @@ class Totals:
     hits: int
     tokens_saved: int
     seconds_saved: float
+    suspects: int
+    unsettled: int
+    barred: int
 
 
 def totals(connection: Connection, now: float) -> Totals:
@@ -426,4 +449,32 @@ def totals(connection: Connection, now: float) -> Totals:
         hits=int(hits),
         tokens_saved=int(tokens),
         seconds_saved=float(seconds),
+        suspects=connection.execute(select(func.count()).select_from(Wording).where(Wording.suspect)).scalar_one(),
+        unsettled=_unserved(connection, Entry.unserved_until >= UNSETTLED),
+        barred=_unserved(connection, (Entry.unserved_until > now) & (Entry.unserved_until < UNSETTLED)),
     )
+
+
+def _unserved(connection: Connection, when: ColumnElement[bool]) -> int:
+    return connection.execute(
+        select(func.count()).select_from(Entry).where(Entry.state == _SERVABLE, when)
+    ).scalar_one()
+
+
+def history(connection: Connection, entry_id: str) -> list[VersionRow]:
+    """Return the last answers to the question of an entry, oldest first; empty where it was answered once."""
+    key = select(Entry.question_key).where(Entry.id == entry_id).scalar_subquery()
+    rows = connection.execute(
+        select(
+            AnswerVersion.entry_id,
+            AnswerVersion.at,
+            Entry.state,
+            AnswerVersion.verdict,
+            AnswerVersion.why,
+            AnswerVersion.cosine,
+        )
+        .outerjoin(Entry, Entry.id == AnswerVersion.entry_id)
+        .where(AnswerVersion.question_key == key)
+        .order_by(AnswerVersion.number)
+    )
+    return [VersionRow(r.entry_id, r.at, r.state or "gone", r.verdict, r.why, r.cosine) for r in rows]

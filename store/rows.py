@@ -8,11 +8,25 @@ from typing import Any, Final
 from sqlalchemy import Row
 
 from fingerprint.keys import IdentityParts
+from store.budget import KindReport
 from store.codec import unpack_answer, unpack_question
+from store.drift import UNSETTLED
 
-__all__ = ["EntryRow", "StoreStats", "row_of"]
+__all__ = ["EntryRow", "StoreStats", "VersionRow", "row_of"]
 
 _EXCERPT: Final = 500  # characters
+
+
+@dataclass(frozen=True, slots=True)
+class VersionRow:
+    """One answer in the history of a question, compared with the one before it."""
+
+    entry: str
+    at: float
+    state: str  # of the entry now; "gone" where it was removed
+    verdict: str  # "first", "agree", "differ", "unclear"
+    why: str  # the kind of fact that differs, or "cosine", "words", "length", "text"
+    cosine: float | None  # −1 … 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +54,9 @@ class EntryRow:
     prompt_tokens: int
     completion_tokens: int
     seconds: float
+    unserved: str  # "": it is served; "unsettled": its answers keep changing; "barred": its checks failed
+    unserved_until: float  # 0 where it is served, and where nobody knows
+    history: tuple[VersionRow, ...] = ()  # of its question, oldest first; for a single entry only
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +78,14 @@ class StoreStats:
     database_bytes: int
     queued_writes: int
     failures: dict[str, int]  # by kind, such as "read.locked"
+    suspects: int = 0  # wordings that are not verified yet
+    unsettled: int = 0  # entries not served because the answers to their question keep changing
+    barred: int = 0  # entries not served because checks of their question failed
+    wrong_hits_limit: float | None = None  # the error budget, 0 … 1
+    budget: tuple[KindReport, ...] = ()  # what is known of each kind of hit
 
 
-def row_of(row: Row[Any]) -> EntryRow:
+def row_of(row: Row[Any], now: float) -> EntryRow:
     """Turn a row of `store.reads.listing` into what is shown; damaged texts are shown as such."""
     try:
         question = unpack_question(row.question, ()).message.text
@@ -105,4 +127,6 @@ def row_of(row: Row[Any]) -> EntryRow:
         prompt_tokens=row.prompt_tokens,
         completion_tokens=row.completion_tokens,
         seconds=row.seconds,
+        unserved="" if row.unserved_until <= now else "unsettled" if row.unserved_until >= UNSETTLED else "barred",
+        unserved_until=row.unserved_until if now < row.unserved_until < UNSETTLED else 0.0,
     )

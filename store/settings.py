@@ -20,7 +20,8 @@ class StoreSettings(BaseModel):
         "",
         description="Database URL (SQLAlchemy): `sqlite:////path/antiphon.db` for one proxy, `sqlite://` for a "
         "temporary file that is deleted at the end, or `postgresql+psycopg://user:password@host/database` for any "
-        "number of proxies (needs `antiphon[postgres]`, and pgvector 0.8 on the server). Empty: a file in the data folder.",
+        "number of proxies (needs `antiphon[postgres]`, and pgvector 0.8 on the server). Empty: a file in the data "
+        "folder.",
     )
     default_ttl_s: float = Field(
         604_800.0,
@@ -105,4 +106,20 @@ class StoreSettings(BaseModel):
     )
     session_hours: float = Field(
         24.0, gt=0, description="Hours a session's answered turns are remembered, so that a repeat is a regenerate."
+    )
+    drift_window: int = Field(
+        100, ge=2, le=10_000, description="Last answers to one question whose variance is watched (drift)."
+    )
+    drift_variance: float = Field(
+        0.08,
+        ge=0,
+        le=1,
+        description="Variance of the last answers to one question (of their vectors, 0 to 1) above which it is not "
+        "served until they settle.",
+    )
+    drift_cosine: float = Field(
+        0.95, ge=-1, le=1, description="Cosine of two answers to one question under which they count as different."
+    )
+    drift_least_answers: int = Field(
+        3, ge=2, le=10_000, description="Answers to one question before their variance says anything."
     )

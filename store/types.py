@@ -15,12 +15,12 @@ from fingerprint.facts.relation import Relation
 from fingerprint.keys import IdentityParts
 
 __all__ = [
+    "KINDS",
     "Answer",
     "Candidate",
     "Decision",
     "EntryState",
     "Hit",
-    "KINDS",
     "IdentityParts",
     "Judgement",
     "Kind",

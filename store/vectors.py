@@ -111,6 +111,12 @@ class Vectors:
         for entry_id, turn in entries:
             self._start(entry_id, turn, "")
 
+    def embed_background(self, texts: Sequence[str]) -> Sequence[Embedding | None]:
+        """Embed texts nobody waits for; blocks. Raises `EmbeddingUnavailable`."""
+        if self._service is None:
+            return [None] * len(texts)
+        return self._service.embed_background(texts, _BACKGROUND_DEADLINE_S)
+
     def wait(self, timeout_s: float | None = None) -> None:
         """Block until everything asked for so far is made, or has failed."""
         with self._lock:

@@ -17,6 +17,7 @@ from sqlalchemy.dialects.postgresql import insert as upsert  # SQLite compiles i
 
 from fingerprint.conversation import Turn
 from fingerprint.keys import IdentityParts
+from store import drift
 from store.bars import Bars, items_of
 from store.codec import pack_answer, pack_question, pack_vector
 from store.memory import Memory
@@ -25,7 +26,7 @@ from store.neighbours import Bucket, Neighbours
 from store.reads import conditions
 from store.replicas import announce
 from store.retrieval import scoped_direct
-from store.types import Answer
+from store.types import Answer, Kind
 from store.window import ContextVectors
 from store.writer import AfterCommit
 
@@ -152,7 +153,7 @@ _BAR = _BAR.on_conflict_do_update(index_elements=[Bar.scope, Bar.item], set_={"a
 _WORDING = upsert(Wording)
 _WORDING = _WORDING.on_conflict_do_update(
     index_elements=[Wording.exact_key],
-    set_={name: _WORDING.excluded[name] for name in ("node", "entry_number", "parent", "created_at")},
+    set_={name: _WORDING.excluded[name] for name in Wording.__table__.columns.keys() if name != "exact_key"},  # noqa: SIM118
 )
 _IDENTITY = upsert(Identity).on_conflict_do_nothing(index_elements=[Identity.identity])
 
@@ -229,14 +230,21 @@ class RecordWrite:
     answer: Answer
     place_after: bytes | None  # the next turn will hang from there
     session: str | None
+    replaced: Callable[[bytes, str, str], None] | None = None  # told after the commit: question key, old id, new id
 
     def apply(self, connection: Connection) -> Result:
-        """Replace what answered this exact key before, and write entry, place and session."""
-        old = connection.execute(_OLD, {"key": self.exact_key}).first()
+        """Replace what answered this question before, and write entry, place and session."""
+        old: Any = connection.execute(_OLD, {"key": self.exact_key}).first()
         replaced: list[Gone] = []
         if old is not None:
             replaced = _gone(connection, Entry.exact_key == self.exact_key, Entry.state.in_(_LIVING))
-            _retract(connection, replaced)
+        question = drift.question_key(self.turn, self.partition, self.identity, self.place_key)
+        others = drift.earlier(connection, question, self.exact_key, self.turn)
+        if others:
+            replaced += _gone(connection, Entry.number.in_([one.number for one in others]))
+            old = max([*others, *([] if old is None else [old])], key=lambda one: str(one.id))
+        _retract(connection, replaced)
+        unserved_until = drift.unserved_until(connection, question)
         # It may have been answered from another entry before; now it has an answer of its own.
         dropped = connection.execute(_DROP_WORDING, {"key": self.exact_key}).rowcount
         if old is not None or dropped:
@@ -264,6 +272,8 @@ class RecordWrite:
                 "completion_tokens": self.answer.completion_tokens,
                 "seconds": self.answer.seconds,
                 "fingerprint": None,
+                "question_key": question,
+                "unserved_until": unserved_until,
                 # Compressed here, in the writer's thread: a long history takes milliseconds.
                 "question": pack_question(self.turn),
                 "answer": pack_answer(self.answer),
@@ -273,7 +283,17 @@ class RecordWrite:
             PlaceWrite(self.place_after, self.id, self.created_at).apply(connection)
         if self.session is not None:
             SessionWrite(self.session, self.exact_key, self.id, self.created_at).apply(connection)
-        return None, self.followers.without(replaced)
+        take_out = self.followers.without(replaced)
+
+        def follow() -> None:
+            if take_out is not None:
+                take_out()
+            if unserved_until > self.created_at:
+                self.followers.memory.remove(self.id)
+            if old is not None and self.replaced is not None:
+                self.replaced(question, old.id, self.id)
+
+        return None, follow
 
 
 @dataclass(frozen=True, slots=True)
@@ -339,6 +359,9 @@ class WordingWrite:
     exact_key: bytes
     place_key: bytes | None
     now: float
+    kind: Kind = "other_context"
+    confidence: float = 1.0
+    suspect: bool = False
 
     def apply(self, connection: Connection) -> Result:
         """Write the wording where its entry is still served."""
@@ -353,6 +376,10 @@ class WordingWrite:
                 "entry_number": number,
                 "parent": _node(connection, self.place_key),
                 "created_at": self.now,
+                "kind": self.kind,
+                "confidence": self.confidence,
+                "suspect": self.suspect,
+                "agreements": 0,
             },
         )
         return True, None

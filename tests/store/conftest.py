@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from store.cache import Cache
+from store.checks import CheckSettings
 from store.settings import StoreSettings
 from store.types import Policy
 from tests.store.support import Clock, NearEnough, Open, WordEmbedder, no_objections
@@ -44,7 +45,7 @@ async def open_cache(store_url: str, clock: Clock, embedder: WordEmbedder) -> As
                 "confidence": NearEnough(),
                 "policy": Policy(answer=0.7, verify=0.5),
             }
-            named |= {"objections": no_objections, "clock": clock}
+            named |= {"objections": no_objections, "clock": clock, "checks": CheckSettings()}
             named |= {key: changed.pop(key) for key in list(changed) if key in named}
             # Generous deadlines: only tests about deadlines set them.
             settings: dict[str, Any] = {"url": store_url, "changes_limit_ms": 20_000.0}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -161,3 +162,45 @@ def test_whatever_is_answered_was_unobjected_and_confident_enough(rows: list[tup
         assert decision.entry_id in estimates.asked_second
     else:
         assert decision.level in ("kv", "miss")
+
+
+def equal(one: Turn, other: Turn) -> bool:
+    return other.message.text.startswith("=")
+
+
+BAND = replace(POLICY, band=0.6)
+
+
+def test_between_the_thresholds_only_an_equal_fingerprint_is_served_and_then_as_suspect() -> None:
+    near = [candidate("=a")]
+    decision = decide(turn("q"), near, BAND, Estimates({"=a": 0.8}), no_objection, equal=equal)
+    assert (decision.level, decision.reason, decision.suspect, decision.kind) == ("answer", "suspect", True, "band")
+    decision = decide(turn("q"), [candidate("a")], BAND, Estimates({"a": 0.8}), no_objection, equal=equal)
+    assert (decision.level, decision.suspect, decision.kind) == ("kv", False, None)
+
+
+def test_while_nothing_verifies_nothing_is_served_as_suspect() -> None:
+    decision = decide(turn("q"), [candidate("=a")], POLICY, Estimates({"=a": 0.8}), no_objection, equal=equal)
+    assert (decision.level, decision.reason, decision.kind) == ("kv", "not verified yet", "band")
+
+
+def test_no_equal_fingerprint_outvotes_a_guard_or_too_little_confidence() -> None:
+    near = [candidate("=a")]
+    assert decide(turn("q"), near, BAND, Estimates({"=a": 0.8}), objects_to("=a"), equal=equal).level == "miss"
+    assert decide(turn("q"), near, BAND, Estimates({"=a": 0.59}), no_objection, equal=equal).level == "miss"
+
+
+def test_what_the_error_budget_asks_for_holds_for_its_kind_of_hit() -> None:
+    policy = replace(POLICY, other_context=0.97)
+    elsewhere, here = candidate("a"), candidate("b", 0.5, same_place=True)
+    decision = decide(turn("q"), [elsewhere], policy, Estimates({"a": 0.95}), no_objection, equal=equal)
+    assert (decision.level, decision.reason, decision.kind) == ("kv", "held back by the error budget", "other_context")
+    estimates = Estimates({"a": 0.95, "b": 0.92})
+    decision = decide(turn("q"), [elsewhere, here], policy, estimates, no_objection, equal=equal, thorough=True)
+    assert (decision.level, decision.entry_id, decision.kind) == ("answer", "b", "same_place")
+
+
+def test_a_kind_that_is_closed_serves_nothing_however_sure() -> None:
+    policy = replace(POLICY, same_place=2.0, other_context=2.0, band=2.0)
+    for near in ([candidate("=a")], [candidate("=a", same_place=True)]):
+        assert decide(turn("q"), near, policy, Estimates({"=a": 1.0}), no_objection, equal=equal).level == "kv"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0002"
-down_revision = "0001"
+revision = "0004"
+down_revision = "0003"
 branch_labels = None
 depends_on = None
 
@@ -35,6 +35,7 @@ def upgrade() -> None:
         sa.Column("kind", sa.String(length=16), nullable=False),
         sa.Column("confidence", sa.Float(), nullable=False),
         sa.Column("wrong", sa.Boolean(), nullable=False),
+        sa.Column("model", sa.Text(), nullable=False),
         sa.Column("source", sa.String(length=16), nullable=False),
         sa.Column("question_key", sa.LargeBinary(length=32), nullable=True),
         sa.Column("at", sa.Float(), nullable=False),
