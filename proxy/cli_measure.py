@@ -5,6 +5,7 @@ Part of the command line, so it may import every room, and does so lazily: `regi
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
+from proxy.cli_options import ConfigOption, SetOption, load_with
 from proxy.cli_output import FAILED, UNUSABLE, CommandError
 
 if TYPE_CHECKING:
@@ -20,9 +22,13 @@ if TYPE_CHECKING:
 __all__ = ["register"]
 
 
+shadow = typer.Typer(help="What the cache would have done in shadow mode.", no_args_is_help=True)
+
+
 def register(app: typer.Typer) -> None:
     """Add the commands to the app."""
     app.command()(calibrate)
+    app.add_typer(shadow, name="shadow")
 
 
 @contextmanager
@@ -95,3 +101,35 @@ def calibrate(
         raise CommandError(f"{', '.join(f.name for f in files)}: not in the pair format ({error})", UNUSABLE) from error
     if not supported:
         raise typer.Exit(FAILED)
+
+
+@shadow.command("report")
+def shadow_report(
+    files: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="[FILE]…", help="Observations; default: those of rollout.observations."),
+    ] = None,
+    since_hours: Annotated[
+        float | None, typer.Option("--since-hours", metavar="H", help="Only what was observed in the last H hours.")
+    ] = None,
+    html: Annotated[Path | None, typer.Option("--html", metavar="OUT", help="Write the report as one page.")] = None,
+    json_out: Annotated[Path | None, typer.Option("--json", metavar="OUT", help="Write the figures here.")] = None,
+    strict: Annotated[bool, typer.Option("--strict", help="Stop at the first row that cannot be read.")] = False,
+    config: ConfigOption = None,
+    sets: SetOption = None,
+) -> None:
+    """Say what shadow mode has seen: hits, how many would have been wrong, and what they have in common."""
+    if not files:
+        newest = Path(load_with(config, sets).settings.rollout.observations)
+        files = [file for file in (newest.with_name(newest.name + ".1"), newest) if file.is_file()]
+        if not files:
+            raise CommandError(f"there are no observations at {newest}: run the proxy with rollout.mode = shadow")
+    with _needing_extra():
+        from eval.observed.command import run
+        from eval.report.errors import PlotsMissing
+        from eval.traffic import TrafficError
+    try:
+        since = None if since_hours is None else time.time() - 3600 * since_hours
+        run(files, since=since, strict=strict, html=html, json_out=json_out)
+    except (TrafficError, PlotsMissing) as error:
+        raise CommandError(str(error), UNUSABLE) from None

@@ -73,6 +73,7 @@ class Flight:
         self.open = True  # whether others may still join
         self.task: asyncio.Task[None] | None = None
         self.ttl_s: float | None = None  # the shortest anyone asked for
+        self.watched = False  # shadow mode: the answer goes to whoever watches, not straight to the store
         # What has happened so far:
         self.hit: Hit | None = None
         self.decision: Decision | None = None

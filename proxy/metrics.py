@@ -178,6 +178,19 @@ class Metrics:
             ["outcome"],
             registry=registry,
         )
+        self.shadow_turns = Counter(
+            "antiphon_shadow_turns_total",
+            "Turns observed in shadow mode, by what would have been reused and how the stored answer compares with the "
+            "real one (agree, differ, unclear, none).",
+            ["reuse", "verdict"],
+            registry=registry,
+        )
+        self.shadow_dropped = Counter(
+            "antiphon_shadow_dropped_total",
+            "Turns that shadow mode could not observe or write down, by why (queue, file, error).",
+            ["why"],
+            registry=registry,
+        )
         self.in_flight = Gauge("antiphon_requests_in_flight", "Requests being served.", registry=registry)
         self.ready = Gauge("antiphon_ready", "1 when ready, 0 when not.", registry=registry)
         self.degraded = Gauge("antiphon_degraded", "1 while requests are only passed through.", registry=registry)

@@ -40,6 +40,7 @@ __all__ = [
     "Loaded",
     "LoggingSettings",
     "Origin",
+    "RolloutSettings",
     "ServerSettings",
     "Setting",
     "Settings",
@@ -264,6 +265,40 @@ def policy_of(decision: DecisionSettings, calibrated: Policy) -> Policy:
     return Policy(answer=answer, verify=min(answer, verify), max_candidates=decision.max_candidates)
 
 
+class RolloutSettings(_Section):
+    """Whether answers are served from the cache, or only watched first."""
+
+    mode: Literal["serve", "shadow"] = Field(
+        "serve",
+        description="`serve` answers from the cache. `shadow` lets the model answer every turn, decides all the same "
+        "in the background, and writes down how the stored answer compares with the real one "
+        "(`antiphon shadow report`).",
+    )
+    canary_percent: float = Field(
+        0.0,
+        ge=0,
+        le=100,
+        description="In shadow mode: percentage of sessions that are served from the cache all the same, always the "
+        "same ones (without `X-Antiphon-Session`: of conversations, by how they begin).",
+    )
+    observations: str = Field(
+        "",
+        description="File that shadow mode writes its observations to, one JSON object a line. Empty: `shadow.jsonl` "
+        "in the data folder.",
+    )
+    observations_max_mib: float = Field(
+        256.0, gt=0, le=1_048_576, description="MiB at which the file is set aside (one older file is kept)."
+    )
+    keep_texts: bool = Field(
+        True,
+        description="Whether observations hold the beginnings of the messages and answers compared; without them wrong "
+        "answers are counted and cannot be looked at.",
+    )
+    queue_size: int = Field(
+        1_000, ge=1, le=1_000_000, description="Turns that may wait to be compared; further ones are left out, counted."
+    )
+
+
 class AdmissionSettings(_Section):
     """Which turns are looked up and stored at all."""
 
@@ -381,6 +416,7 @@ class Settings(BaseSettings):
     store: StoreSettings = Field(default_factory=lambda: StoreSettings.model_validate({}))
     sharing: SharingSettings = Field(default_factory=lambda: SharingSettings.model_validate({}))
     decision: DecisionSettings = Field(default_factory=lambda: DecisionSettings.model_validate({}))
+    rollout: RolloutSettings = Field(default_factory=lambda: RolloutSettings.model_validate({}))
     admission: AdmissionSettings = Field(default_factory=lambda: AdmissionSettings.model_validate({}))
     flight: FlightSettings = Field(default_factory=lambda: FlightSettings.model_validate({}))
     kv: KvSettings = Field(default_factory=lambda: KvSettings.model_validate({}))
@@ -565,6 +601,8 @@ def load(
                 origins[name] = Origin(origin.kind, detail)
     store = merged.setdefault("store", {})
     store["url"] = _store_url(store.get("url"), home)
+    rollout = merged.setdefault("rollout", {})
+    rollout["observations"] = rollout.get("observations") or str(home / "shadow.jsonl")
     try:
         settings = Settings(**cast("dict[str, Any]", merged))
     except ValidationError as error:

@@ -11,7 +11,7 @@ import dataclasses
 import logging
 import time
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, Coroutine, MutableMapping
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
@@ -30,6 +30,7 @@ from proxy.logs import event as log_event
 from proxy.metrics import ErrorKind, Metrics
 from proxy.plans import Plan, Planner
 from proxy.settings import Settings
+from proxy.shadow import Shadow
 from proxy.tracing import current, of_search
 from proxy.upstream import Forwardable, Receive, Reply, Scope, Send, Upstream, client_gone, refused, reply_error
 from proxy.usage import UsageTap
@@ -69,7 +70,7 @@ _BYPASS: Final = (b"x-antiphon-reuse", b"bypass")
 class _Exchange:
     """One request being answered."""
 
-    __slots__ = ("_send", "body", "plan", "receive", "scope", "started")
+    __slots__ = ("_send", "body", "plan", "receive", "scope", "started", "watched")
 
     def __init__(self, scope: Scope, receive: Receive, send: Send, body: bytes, plan: Plan) -> None:
         self.scope = scope
@@ -77,6 +78,7 @@ class _Exchange:
         self.body = body
         self.plan = plan
         self.started = False  # whether the client has had anything
+        self.watched = False  # shadow mode: nothing of the cache is to be seen in what becomes of it
         self._send = send
 
     async def send(self, message: MutableMapping[str, Any]) -> None:
@@ -108,6 +110,7 @@ class Turns:
         self._forwarder = Forwarder(settings.kv, metrics, fence_s=self._exact_fence_s)
         self._hygiene = Hygiene(metrics) if settings.kv.hygiene else None
         self._turn_level = logging.INFO if settings.logging.access else logging.DEBUG
+        self._shadow = Shadow(settings.rollout, metrics) if settings.rollout.mode == "shadow" else None
         self.cache: Cache | None = None
         self.embedder = ""  # name of the embedder, part of the identity
         self.decision = ""  # version of the reuse confidence, part of the identity
@@ -151,6 +154,8 @@ class Turns:
     async def drain(self, patience_s: float) -> None:
         """Wait for the calls that are under way."""
         await self._flights.drain(patience_s)
+        if self._shadow is not None:
+            await self._shadow.close(patience_s)
 
     # ------------------------------------------------------------------------------------------------------ the turn
 
@@ -211,12 +216,16 @@ class Turns:
         plan = ex.plan
         directives = plan.directives
         cache = self.cache
+        watching = None if cache is None else self._watching(plan)
+        ex.watched = watching is not None
         if not plan.understood:
             # Even a broken request must not reach the backend when the caller has forbidden that.
             if directives.only_if_cached:
                 return await self._absent(ex)
             return await self._bypass(ex, plan.bypass or "not-understood")
-        if plan.correction and cache is not None:
+        if plan.correction and watching is not None and cache is not None:
+            watching.correct(cache, self._query(plan))
+        elif plan.correction and cache is not None:
             await self._fenced(
                 "invalidate",
                 lambda: watched("correct", cache.correct(self._query(plan)), lambda affected: {"affected": affected}),
@@ -226,6 +235,8 @@ class Turns:
         if plan.bypass is not None:
             if directives.only_if_cached:
                 return await self._absent(ex)
+            if watching is not None:
+                watching.bypass(plan.bypass, str(plan.body.get("model", "")))
             return await self._bypass(ex, plan.bypass)
         if directives.no_store:
             if directives.only_if_cached:
@@ -236,7 +247,8 @@ class Turns:
             if directives.only_if_cached:
                 return await self._absent(ex)
             return await self._listen(ex, query, self._launch(ex, query, search=False), reason="store-closed")
-        await self._flights.settled(query.exact_key, _SETTLE_PATIENCE_S)
+        if watching is None:  # who is only watched waits for nothing
+            await self._flights.settled(query.exact_key, _SETTLE_PATIENCE_S)
         if directives.no_cache or self._again(query, cache):
             if directives.only_if_cached:
                 return await self._absent(ex)
@@ -245,6 +257,10 @@ class Turns:
             return await self._listen(
                 ex, query, listener, reason=reason, fwd="request" if directives.no_cache else "miss"
             )
+        if watching is not None:
+            if directives.only_if_cached:
+                return await self._absent(ex)
+            return await self._listen(ex, query, self._launch(ex, query, search=False, observed=True), reason="shadow")
 
         hit = self._guarded("lookup", lambda: cache.exact_now(query), None)
         if hit is not None and await self._serve(ex, query, hit, "exact"):
@@ -280,6 +296,14 @@ class Turns:
             return await self._listen(ex, query, self._flights.join(flight, ttl_s=query.ttl_s), reason="collapsed")
         shared = self._settings.flight.enabled and not ex.plan.alone
         return await self._listen(ex, query, self._launch(ex, query, shared=shared, search=hit is None), reason="miss")
+
+    def _watching(self, plan: Plan) -> Shadow | None:
+        """Return what watches this turn instead of serving it: in doubt a turn of shadow mode is never served."""
+        shadow = self._shadow
+        if shadow is None or not plan.understood:
+            return shadow
+        watches = self._guarded("lookup", lambda: shadow.watches(self._query(plan)), True)
+        return shadow if watches else None
 
     def _again(self, query: Query, cache: Cache) -> bool:
         """Whether this session has had an answer to this turn, so that it asks for another one."""
@@ -340,10 +364,16 @@ class Turns:
 
     # ------------------------------------------------------------------------------------- listening to a flight
 
-    def _launch(self, ex: _Exchange, query: Query, *, search: bool, shared: bool = False) -> Listener:
+    def _launch(
+        self, ex: _Exchange, query: Query, *, search: bool, shared: bool = False, observed: bool = False
+    ) -> Listener:
+        def work(flight: Flight) -> Coroutine[Any, Any, None]:
+            flight.watched = observed
+            return self._fly(flight, ex, query, search=search)
+
         return self._flights.launch(
             query.exact_key,
-            lambda flight: self._fly(flight, ex, query, search=search),
+            work,
             shared=shared,
             ttl_s=query.ttl_s,
         )
@@ -498,6 +528,8 @@ class Turns:
         except UpstreamError as error:
             self._count_error(error)
             flight.error = error
+            if flight.watched and self._shadow is not None and cache is not None:
+                self._shadow.put(cache, query, None, None)
         except Exception:
             self._failed("serve")
         finally:
@@ -509,7 +541,7 @@ class Turns:
         version = self._versions.current
         with_usage = cache is not None and plan.stream and not plan.include_usage and endpoint.streams()
         sent = await self._forwarder.make(
-            plan, ex.body, query, cache, flight.decision,
+            plan, ex.body, query, None if ex.watched else cache, flight.decision,
             salted=self._versions.sglang is not False, with_usage=with_usage,
         )  # fmt: skip
         target = self._upstream.target(ex.scope["raw_path"], ex.scope["query_string"])
@@ -552,6 +584,9 @@ class Turns:
         await asyncio.sleep(0)
         if verdict.weight_version is not None:
             self._versions.observed(verdict.weight_version)
+        if flight.watched:
+            self._watch(flight, plan, query, cache, verdict, version, seconds)
+            return
         if cache is None or verdict.why_not is not None or flight.reply is None or flight.entry_id is None:
             return
         await self._record(flight, plan, query, cache, verdict, version, seconds)
@@ -560,7 +595,7 @@ class Turns:
         self, flight: Flight, reply: Reply, endpoint: Endpoint, body: Json, cache: Cache | None
     ) -> Verdict:
         """Hand on the events as they come, and put the reply together on the side."""
-        if cache is not None and flight.ttl_s != 0:
+        if cache is not None and flight.ttl_s != 0 and not flight.watched:
             flight.entry_id = self._guarded("record", cache.reserve, None)
         flight.head = Head(reply.status, _without_length(reply.headers), "stream")
         flight.notify()
@@ -624,7 +659,7 @@ class Turns:
             verdict = endpoint.judge(parsed, body) if parsed is not None else Verdict("not-json", shareable=False)
             if parsed is not None:
                 flight.reply, flight.shareable = parsed, verdict.shareable
-            if cache is not None and verdict.why_not is None and flight.ttl_s != 0:
+            if cache is not None and verdict.why_not is None and flight.ttl_s != 0 and not flight.watched:
                 flight.entry_id = self._guarded("record", cache.reserve, None)
         flight.chunks.append(Chunk(data))
         flight.head = Head(reply.status, reply.headers, "whole")
@@ -642,6 +677,25 @@ class Turns:
         flight.complete = flight.landed = True
         flight.notify()
         return Verdict("raw", shareable=False)
+
+    def _watch(
+        self, flight: Flight, plan: Plan, query: Query, store: Cache | None, verdict: Verdict, version: Version,
+        seconds: float,
+    ) -> None:  # fmt: skip
+        """Queue what the model said to be compared with what would have been served; ``store`` None: not to be kept."""
+        cache, shadow = self.cache, self._shadow
+        if cache is None or shadow is None:
+            return
+        answer: Answer | None = None
+        if verdict.why_not is None and flight.reply is not None:
+            answer = Answer(b"", verdict.text, verdict.prompt_tokens, verdict.completion_tokens, seconds)
+
+        async def record() -> None:
+            flight.entry_id = cache.reserve()
+            await self._record(flight, plan, query, cache, verdict, version, seconds)
+
+        keep = answer is not None and store is not None and flight.ttl_s != 0
+        self._guarded("record", lambda: shadow.put(cache, query, answer, record if keep else None), None)
 
     @staged("record")
     async def _record(
@@ -682,7 +736,8 @@ class Turns:
         plain: Forwardable | None = None
         if plan.understood:
             sent = await self._forwarder.make(
-                plan, ex.body, self._guarded("lookup", lambda: self._query(plan), None), self.cache, None,
+                plan, ex.body, self._guarded("lookup", lambda: self._query(plan), None),
+                None if ex.watched else self.cache, None,
                 salted=self._versions.sglang is not False, with_usage=False,
             )  # fmt: skip
             if sent.body is not ex.body:

@@ -368,14 +368,16 @@ class Cache:
             self.failures.note("record", error)
         return new
 
-    def follow(self, query: Query, hit: Hit) -> None:
+    def follow(self, query: Query, hit: Hit, *, said: str | None = None) -> None:
         """Note that a hit was served: its use, the session's turn, and where the conversation stands now.
+
+        ``said`` is what the client got instead of the stored answer, where it was only watched (`store.shadow`).
 
         An answer taken from another context (or worded differently) makes this turn findable by its own exact key. It
         is a node of its own, unless the entry hangs from the very same node, which is then this turn's node too.
         """
         try:
-            self._follow(query, hit)
+            self._follow(query, hit, said)
         except Exception as error:
             self.failures.note("follow", error)
 
@@ -498,6 +500,14 @@ class Cache:
         except Unanswered:
             return None
         return None if kept is None else kept.answer
+
+    async def turn_of(self, entry_id: str, query: Query) -> Turn | None:
+        """Return the turn an entry answers; None where there is none, or it cannot be read in time."""
+        try:
+            question = await self._read(partial(reads.question, entry_id=entry_id))
+            return None if question is None else unpack_question(question, query.turn.system)
+        except (Unanswered, ValueError):
+            return None
 
     # ------------------------------------------------------------------------------------------ inside: looking up
 
@@ -655,14 +665,14 @@ class Cache:
         if query.semantic:
             self._vectors.make(entry_id, query.turn, answer.text)
 
-    def _follow(self, query: Query, hit: Hit) -> None:
+    def _follow(self, query: Query, hit: Hit, said: str | None) -> None:
         now = self._clock()
         self._hits.count(hit.entry_id, now)
         self.checks.served(hit)
         node = hit.node or self._new_id(now)
         # A turn that was found by its own exact key is settled already, unless that write was dropped or is long ago.
-        if not hit.exact or not self._recent.settled(query.exact_key, now):
-            after = _place_after(query, hit.answer)
+        if not hit.exact or said is not None or not self._recent.settled(query.exact_key, now):
+            after = _place_after(query, hit.answer if said is None else replace(hit.answer, text=said))
             if not hit.exact:
                 self._recent.wordings[query.exact_key] = (node, hit.entry_id)
                 suspect = hit.state == "suspect"

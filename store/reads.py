@@ -68,6 +68,7 @@ _WORDING = (
 _ENTRY = select(*_KEPT).where(
     Entry.id == bindparam("id"), Entry.state == _SERVABLE, _SERVED, Entry.expires_at > bindparam("now")
 )
+_QUESTION_OF = select(Entry.question).where(Entry.id == bindparam("id"))
 _NODE = select(Place.node).where(Place.place_key == bindparam("key"))
 _NEAR = (
     Entry.number,
@@ -175,6 +176,11 @@ def entry(connection: Connection, entry_id: str, now: float) -> Kept | None:
     """Return an entry by its id where it may be served."""
     row = connection.execute(_ENTRY, {"id": entry_id, "now": now}).first()
     return None if row is None else _kept(row, row.id)
+
+
+def question(connection: Connection, entry_id: str) -> bytes | None:
+    """Return the packed turn of an entry, in whatever state."""
+    return connection.execute(_QUESTION_OF, {"id": entry_id}).scalar()
 
 
 def node_of(connection: Connection, place_key: bytes) -> str | None:

@@ -1,0 +1,213 @@
+"""Shadow mode: no client ever sees the cache, and what it would have done is known afterwards."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from proxy.shadow import ObservationLog, share_of
+from store.cache import Cache
+from tests.proxy.support import CHAT, Got, Proxy, running_proxy, until
+
+Backend = Any  # the scripted backend of the shared cases
+
+STREAM = (
+    ("where is the museum shop", "and when does it open"),
+    ("where is the museum shop please", "and when does it open"),
+    ("how heavy is a grown african elephant bull", "and an asian one"),
+    ("where is the museum shop", "and when does it open"),
+    ("how heavy is a grown african elephant bull please", "and an asian one then"),
+    ("thanks", "where is the town hall"),
+)
+
+
+@pytest.fixture
+def backend(scripted_upstream_module: ModuleType) -> Iterator[Backend]:
+    upstream = scripted_upstream_module.ScriptedUpstream()
+    yield upstream
+    upstream.close()
+
+
+def calls(backend: Backend) -> int:
+    return sum(call.method == "POST" for call in backend.calls)
+
+
+def watched(proxy: Proxy, got: Got) -> Got:
+    """Wait until the turn is observed and what it left in the store can be found."""
+    shadow, cache = proxy.app.turns._shadow, proxy.app.state.cache
+    until(lambda: (shadow is None or shadow.waiting == 0) and not cache._vectors._waiting and not len(cache._writer))
+    return got
+
+
+def say(proxy: Proxy, messages: list[dict[str, str]], **fields: Any) -> Got:
+    headers = fields.pop("headers", None)
+    body = json.dumps({"model": "m", "messages": messages, **fields}).encode()
+    got = proxy.send(path=CHAT, body=body, headers=headers)
+    proxy.settle()
+    return watched(proxy, got)
+
+
+def play(proxy: Proxy) -> list[str]:
+    """The stream, each conversation carried on by its client; what was reused at each turn."""
+    reuse = []
+    for questions in STREAM:
+        messages: list[dict[str, str]] = []
+        for question in questions:
+            messages.append({"role": "user", "content": question})
+            got = say(proxy, messages)
+            assert got.status == 200
+            reuse.append(got.reuse)
+            messages.append({"role": "assistant", "content": got.text})
+    return reuse
+
+
+def observed(file: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in file.read_text().splitlines()]
+
+
+def shadow(file: Path, **more: Any) -> dict[str, Any]:
+    return {"mode": "shadow", "observations": str(file), **more}
+
+
+def test_every_turn_is_answered_by_the_model_and_what_would_have_been_served_is_written_down(
+    backend: Backend, tmp_path: Path
+) -> None:
+    file = tmp_path / "deep" / "shadow.jsonl"
+    with running_proxy(backend.url, rollout=shadow(file)) as proxy:
+        answers = [say(proxy, [{"role": "user", "content": q}]) for q in ("where is the museum shop",) * 2]
+        answers.append(say(proxy, [{"role": "user", "content": "where is the museum shop please"}], stream=True))
+        assert calls(backend) == 3
+        assert len({got.text for got in answers}) == 3
+        assert [got.reuse for got in answers] == ["miss"] * 3
+        assert {got.headers["x-antiphon-reason"] for got in answers} == {"shadow"}
+        assert not any("x-antiphon-entry" in got.headers for got in answers)
+        rows = observed(file)
+        assert [(row["level"], row.get("exact", False)) for row in rows] == [
+            ("miss", False), ("answer", True), ("answer", False)
+        ]  # fmt: skip
+        assert rows[1]["answer"] == answers[1].text and rows[1]["stored_answer"] == answers[0].text
+        assert rows[1]["verdict"] in ("differ", "unclear")
+        assert b'antiphon_shadow_turns_total{reuse="answer"' in proxy.app.metrics.text()
+    assert file.stat().st_mode & 0o077 == 0
+
+
+@pytest.mark.parametrize("answer", ["The same thing every time.", None])
+def test_the_shadow_estimate_is_the_live_rate_on_the_same_stream(
+    backend: Backend, tmp_path: Path, answer: str | None
+) -> None:
+    backend.play({"content": answer} if answer else {})
+    with running_proxy(backend.url) as proxy:
+        live = play(proxy)
+    file = tmp_path / "shadow.jsonl"
+    with running_proxy(backend.url, rollout=shadow(file)) as proxy:
+        assert not {"answer", "kv"} & set(play(proxy))
+    assert [row["level"] for row in observed(file)] == live
+    assert live.count("answer") >= 5 and "bypass" in live
+
+
+def test_only_if_cached_finds_nothing(backend: Backend, tmp_path: Path) -> None:
+    with running_proxy(backend.url, rollout=shadow(tmp_path / "s.jsonl")) as proxy:
+        say(proxy, [{"role": "user", "content": "where is the museum shop"}])
+        again = {"headers": {"Cache-Control": "only-if-cached"}}
+        assert say(proxy, [{"role": "user", "content": "where is the museum shop"}], **again).status == 504
+
+
+def test_a_client_never_waits_for_a_look_up(backend: Backend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    held, search = threading.Event(), Cache.search
+
+    async def stuck(self: Cache, query: Any, **more: Any) -> Any:
+        import asyncio
+
+        await asyncio.to_thread(held.wait)
+        return await search(self, query, **more)
+
+    monkeypatch.setattr(Cache, "search", stuck)
+    file = tmp_path / "s.jsonl"
+    with running_proxy(backend.url, rollout=shadow(file, queue_size=2)) as proxy:
+        questions = [f"where is the museum shop number {word}" for word in ("one", "two", "three", "four", "five")]
+        for question in questions:  # each answered while the first is still being looked up
+            assert proxy.ask(question).status == 200
+        assert not file.exists()
+        held.set()
+        until(lambda: proxy.app.turns._shadow is not None and proxy.app.turns._shadow.waiting == 0)
+        assert 2 <= len(observed(file)) <= 3  # one in hand, two in the queue
+        assert b'antiphon_shadow_dropped_total{why="queue"}' in proxy.app.metrics.text()
+
+
+def test_a_broken_look_up_or_an_unwritable_file_is_counted_and_no_clients_business(
+    backend: Backend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def broken(self: Cache, query: Any, **more: Any) -> Any:
+        raise RuntimeError("no")
+
+    folder = tmp_path / "a-folder"
+    folder.mkdir()
+    with running_proxy(backend.url, rollout=shadow(folder)) as proxy:
+        assert say(proxy, [{"role": "user", "content": "where is the museum shop"}]).status == 200
+        assert b'antiphon_shadow_dropped_total{why="file"} 1.0' in proxy.app.metrics.text()
+        monkeypatch.setattr(Cache, "search", broken)
+        assert say(proxy, [{"role": "user", "content": "where is the town hall"}]).status == 200
+        assert b'antiphon_shadow_dropped_total{why="error"} 1.0' in proxy.app.metrics.text()
+
+
+def test_a_failing_backend_fails_as_it_does_without_a_cache(backend: Backend, tmp_path: Path) -> None:
+    file = tmp_path / "s.jsonl"
+    with running_proxy(backend.url, rollout=shadow(file)) as proxy:
+        say(proxy, [{"role": "user", "content": "where is the museum shop"}])
+        backend.play({"status": 500, "body": {"error": "down"}})
+        got = say(proxy, [{"role": "user", "content": "where is the museum shop"}])
+        assert (got.status, got.json) == (500, {"error": "down"})
+        backend.play({"finish_reason": "length"})
+        say(proxy, [{"role": "user", "content": "where is the museum shop"}])
+    rows = observed(file)
+    assert [row["level"] for row in rows] == ["miss", "answer", "answer"]  # a hit, with nothing to compare it with
+    assert not any("verdict" in row for row in rows)
+
+
+def test_a_correction_is_carried_out_behind_the_turns_before_it(backend: Backend, tmp_path: Path) -> None:
+    file = tmp_path / "s.jsonl"
+    with running_proxy(backend.url, rollout=shadow(file)) as proxy:
+        messages = [{"role": "user", "content": "where is the museum shop"}]
+        said = say(proxy, messages).text
+        messages += [{"role": "assistant", "content": said}, {"role": "user", "content": "No, that is wrong."}]
+        assert say(proxy, messages).reuse == "bypass"
+        say(proxy, [{"role": "user", "content": "where is the museum shop"}])
+    assert [row["level"] for row in observed(file)] == ["miss", "bypass", "miss"]
+
+
+def test_the_canary_serves_a_stable_share_of_sessions(backend: Backend, tmp_path: Path) -> None:
+    with running_proxy(backend.url, rollout=shadow(tmp_path / "s.jsonl", canary_percent=40)) as proxy:
+        say(proxy, [{"role": "user", "content": "where is the museum shop"}], headers={"X-Antiphon-Session": "first"})
+        served = {}
+        for name in [f"session {n}" for n in range(30)]:
+            got = say(
+                proxy, [{"role": "user", "content": "where is the museum shop"}], headers={"X-Antiphon-Session": name}
+            )
+            served[name] = got.reuse
+        assert set(served.values()) == {"answer", "miss"}
+        for name, reuse in served.items():  # once more, with another question of the same sessions
+            body = [{"role": "user", "content": f"where is the museum shop please {name.split()[1]}"}]
+            got = say(proxy, body, headers={"X-Antiphon-Session": name})
+            assert reuse == "answer" or got.reuse == "miss"
+
+
+def test_shares_are_even_and_always_the_same() -> None:
+    shares = [share_of(f"session {n}") for n in range(4000)]
+    assert shares == [share_of(f"session {n}") for n in range(4000)]
+    assert abs(sum(s < 0.1 for s in shares) / 4000 - 0.1) < 0.02
+
+
+def test_a_full_file_is_set_aside(tmp_path: Path) -> None:
+    log = ObservationLog(tmp_path / "s.jsonl", 100)
+    for number in range(10):
+        log.write(b"%030d\n" % number)
+    log.close()
+    assert (tmp_path / "s.jsonl").read_bytes().endswith(b"9\n")
+    assert {f.name for f in tmp_path.iterdir()} == {"s.jsonl", "s.jsonl.1"}
+    assert all(f.stat().st_size <= 100 for f in tmp_path.iterdir())
