@@ -104,10 +104,17 @@ def test_the_shadow_estimate_is_the_live_rate_on_the_same_stream(
     backend.play({"content": answer} if answer else {})
     with running_proxy(backend.url) as proxy:
         live = play(proxy)
+    backend.calls.clear()
     file = tmp_path / "shadow.jsonl"
     with running_proxy(backend.url, rollout=shadow(file)) as proxy:
         assert not {"answer", "kv"} & set(play(proxy))
     assert [row["level"] for row in observed(file)] == live
+    forwarded = [
+        tuple(m["content"] for m in call.body["messages"] if m["role"] == "user")
+        for call in backend.calls
+        if call.method == "POST"
+    ]
+    assert forwarded == [questions[: n + 1] for questions in STREAM for n in range(2)]  # in everybody's own words
     assert live.count("answer") >= 5 and "bypass" in live
 
 
