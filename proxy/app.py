@@ -17,7 +17,8 @@ from fingerprint.embedding.base import EmbedderError, TextEmbedder
 from proxy import admin
 from proxy.admin import Readiness
 from proxy.endpoints import ENDPOINTS
-from proxy.errors import ClientGone, ReplyCut, UpstreamError
+from proxy.errors import ClientGone, ReplyCut, TooLarge, UpstreamError
+from proxy.limits import Limits, Place, Refusal
 from proxy.logs import AccessLog
 from proxy.metrics import Metrics
 from proxy.settings import Settings, policy_of
@@ -66,6 +67,7 @@ class Antiphon(Starlette):
     turns: Turns
     upstream: Upstream
     metrics: Metrics
+    limits: Limits
     tracing: Tracing | None = None
     access: AccessLog | None = None
 
@@ -89,7 +91,12 @@ class Antiphon(Starlette):
             send = trace.sending(send)
         if self.access is not None:
             send = self.access.sending(scope, send)
+        place = self.limits.enter(scope)
         try:
+            if isinstance(place, Refusal):
+                await self._refuse(place, scope, send)
+                return
+            receive = self.limits.bounded(receive)
             if scope["method"] == "POST" and (endpoint := _BY_RAW_PATH.get(scope["raw_path"])) is not None:
                 await self.turns.answer(endpoint, scope, receive, send)
             elif _asks_for_websocket(scope):
@@ -103,6 +110,9 @@ class Antiphon(Starlette):
         except ClientGone:
             failed = "client_gone"
             log.debug("the client hung up")
+        except TooLarge as error:
+            with contextlib.suppress(Exception):
+                await self._refuse(self.limits.too_large(str(error)), scope, send)
         except ReplyCut as error:
             failed = "cut"
             # Returning without an end makes the server close the connection: the client must see that it was cut.
@@ -114,8 +124,19 @@ class Antiphon(Starlette):
                 await reply_error(send, 500, "the proxy failed; its log says why", kind="server_error", code="internal")
         finally:
             in_flight.dec()
+            if isinstance(place, Place):
+                self.limits.leave(place)
             if trace is not None:
                 trace.end(failed)
+
+    async def _refuse(self, refusal: Refusal, scope: Scope, send: Send) -> None:
+        """Answer a request that is not taken on."""
+        self.metrics.refused.labels(str(refusal.status)).inc()
+        endpoint = _BY_RAW_PATH.get(scope["raw_path"])
+        await reply_error(
+            send, refusal.status, refusal.message, kind=refusal.kind, code=refusal.code, extra=refusal.headers,
+            anthropic=endpoint is not None and endpoint.anthropic,
+        )  # fmt: skip
 
     def _count(self, error: UpstreamError) -> None:
         self.metrics.upstream_errors.labels(error.kind).inc()
@@ -206,6 +227,7 @@ def create_app(settings: Settings, *, open_with: OpenCache | None = None) -> Ant
     app = Antiphon(routes=[admin.root(_ADMIN), Mount(_ADMIN, routes=admin.routes())], lifespan=lifespan)
     app.router.redirect_slashes = False
     app.turns, app.upstream, app.metrics = turns, upstream, metrics
+    app.limits = Limits(settings)
     app.access = AccessLog() if settings.logging.access else None
     if settings.tracing.endpoint:
         try:

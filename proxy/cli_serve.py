@@ -166,12 +166,13 @@ def serve(loaded: Loaded) -> None:
     _allow_many_connections()
 
     from proxy.app import create_app
+    from proxy.protocol import limited
 
     app = create_app(settings)
     config = uvicorn.Config(
         app,
         loop="uvloop",
-        http="httptools",
+        http=limited(settings.limits),
         ws="none",
         lifespan="on",
         log_config=None,

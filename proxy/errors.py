@@ -7,6 +7,7 @@
      │   ├─ UpstreamUnreachable   502
      │   ├─ UpstreamTimeout       504
      │   └─ UpstreamBroken        502, or a cut stream where bytes were sent already
+     ├─ TooLarge               the body is larger than the operator allows
      ├─ ClientGone             nobody is left to answer
      └─ ReplyCut               the reply began and cannot be finished: the connection is closed
 """
@@ -21,6 +22,7 @@ __all__ = [
     "ClientGone",
     "ProxyError",
     "ReplyCut",
+    "TooLarge",
     "UpstreamBroken",
     "UpstreamError",
     "UpstreamTimeout",
@@ -60,6 +62,10 @@ class UpstreamBroken(UpstreamError):  # noqa: N818 - reads as what it says
     """The backend closed the connection or broke the protocol before its reply was complete."""
 
     code = "upstream_broken"
+
+
+class TooLarge(ProxyError):  # noqa: N818 - reads as what it says
+    """The request is larger than the operator allows; the message says in what."""
 
 
 class ClientGone(ProxyError):  # noqa: N818 - reads as what it says

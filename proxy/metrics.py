@@ -191,6 +191,12 @@ class Metrics:
             ["why"],
             registry=registry,
         )
+        self.refused = Counter(
+            "antiphon_requests_refused_total",
+            "Requests that were over a limit of the settings, by status of the reply.",
+            ["status"],
+            registry=registry,
+        )
         self.in_flight = Gauge("antiphon_requests_in_flight", "Requests being served.", registry=registry)
         self.ready = Gauge("antiphon_ready", "1 when ready, 0 when not.", registry=registry)
         self.degraded = Gauge("antiphon_degraded", "1 while requests are only passed through.", registry=registry)

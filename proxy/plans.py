@@ -211,7 +211,10 @@ class Planner:
         if options is not None and (type(options) is not dict or not options.keys() <= {"include_usage"}):
             raise NotUnderstood("stream_options")
         plan.include_usage = plan.stream and bool(options and options.get("include_usage"))
-        plan.turn = turn = endpoint.read(body)
+        # Thousands of messages would have to be normalised, hashed and written, for a turn that hardly comes again.
+        too_long = _messages_in(body) > self._settings.limits.max_messages
+        turn = None if too_long else endpoint.read(body)
+        plan.turn = turn
         plan.extra_identity = {
             f"http:{name.decode()}": [v.decode("latin-1") for n, v in headers if n == name]
             for name in {n for n, _ in headers if n in _CHANGING}
@@ -229,6 +232,9 @@ class Planner:
         if self._settings.kv.cache_salt and endpoint.salted and "cache_salt" not in body and "extra_key" not in body:
             plan.salt = blake2b(base, digest_size=16, person=b"antiphon.salt").hexdigest()
         plan.understood = True
+        if turn is None:
+            plan.bypass, plan.canonical = "too-many-messages", False
+            return
 
         session = _first(headers, b"x-antiphon-session")
         if session is not None:
@@ -289,6 +295,11 @@ class Planner:
             "tenant": tenant,
             "knowledge_version": _first(headers, b"x-antiphon-knowledge-version"),
         }
+
+
+def _messages_in(body: Json) -> int:
+    """How many messages a request holds, by whatever name its endpoint calls them."""
+    return max((len(body[name]) for name in ("messages", "input") if isinstance(body.get(name), list)), default=0)
 
 
 def _because(word: str, signals: Signals) -> str:

@@ -37,6 +37,7 @@ __all__ = [
     "DecisionSettings",
     "FlightSettings",
     "KvSettings",
+    "LimitsSettings",
     "Loaded",
     "LoggingSettings",
     "Origin",
@@ -368,6 +369,39 @@ class AdminSettings(_Section):
         return self
 
 
+class LimitsSettings(_Section):
+    """How much is taken on. What is only too much for the cache is forwarded uncached, unless you want it refused."""
+
+    over: Literal["forward", "refuse"] = Field(
+        "forward",
+        description="What becomes of a body over `server.max_body_mib` and of a turn over `limits.max_messages`: "
+        "forwarded uncached, or refused with 413.",
+    )
+    max_messages: int = Field(
+        2_000, ge=1, le=1_000_000, description="Messages of a turn, with its history, that is looked up and stored."
+    )
+    max_headers: int = Field(500, ge=16, le=100_000, description="Headers of a request; more get 431.")
+    max_head_kib: float = Field(
+        256.0, ge=8, le=65_536, description="KiB of request line and headers together; more get 431."
+    )
+    head_timeout_s: float = Field(
+        60.0,
+        gt=0,
+        le=3_600,
+        description="Seconds a client has to send request line and headers before it gets 408 and is disconnected.",
+    )
+    max_concurrent_requests: int = Field(
+        0, ge=0, le=1_000_000, description="Requests, streams included, answered at a time; more get 503. 0: no limit."
+    )
+    max_concurrent_per_caller: int = Field(
+        0,
+        ge=0,
+        le=1_000_000,
+        description="Requests of one caller (its credential, else its address) answered at a time; more get 429. 0: no "
+        "limit.",
+    )
+
+
 class TracingSettings(_Section):
     """OpenTelemetry traces. Needs the packages of `pip install 'antiphon[otlp]'`."""
 
@@ -421,6 +455,7 @@ class Settings(BaseSettings):
     flight: FlightSettings = Field(default_factory=lambda: FlightSettings.model_validate({}))
     kv: KvSettings = Field(default_factory=lambda: KvSettings.model_validate({}))
     admin: AdminSettings = Field(default_factory=lambda: AdminSettings.model_validate({}))
+    limits: LimitsSettings = Field(default_factory=lambda: LimitsSettings.model_validate({}))
     tracing: TracingSettings = Field(default_factory=lambda: TracingSettings.model_validate({}))
     logging: LoggingSettings = Field(default_factory=lambda: LoggingSettings.model_validate({}))
 

@@ -21,7 +21,7 @@ from fingerprint.errors import NotUnderstood
 from proxy.codings import can_decode, decoded
 from proxy.endpoints import ENDPOINTS, Assembler, Endpoint, Json, Template, Verdict
 from proxy.endpoints.sse import EventReader
-from proxy.errors import ClientGone, ProxyError, ReplyCut, UpstreamError
+from proxy.errors import ClientGone, ProxyError, ReplyCut, TooLarge, UpstreamError
 from proxy.flight import Chunk, Flight, Flights, Head, Listener
 from proxy.forwarding import Forwarded, Forwarder, prompts
 from proxy.headers import RawHeaders, cache_status, date_now, field_value, forwarded
@@ -193,6 +193,8 @@ class Turns:
         ex = _Exchange(scope, receive, send, body, plan)
         if (trace := current()) is not None:
             trace.planned(began, plan)
+        if plan.bypass == "too-many-messages" and self._settings.limits.over == "refuse":
+            raise TooLarge(f"the turn has more than {self._settings.limits.max_messages} messages")
         try:
             await self._live(ex)
         except ProxyError:

@@ -121,6 +121,7 @@ class Load:
     clients: int = 8
     pause_s: float = 0.0
     results: list[Got] = field(default_factory=list)
+    headers: str = ""  # of the questions that are new
     retries: int = 0  # asks the next port where one gives no answer at all, as a load balancer does
     _tasks: list[asyncio.Task[None]] = field(default_factory=list)
     _stop: bool = False
@@ -141,7 +142,7 @@ class Load:
             question = f"client {number} asks for {'item' if fresh else 'shelf'} {count if fresh else count % 20}"
             for attempt in range(1 + self.retries):
                 port = self.ports[(number + attempt) % len(self.ports)]
-                got = await ask(port, question, stream=count % 3 == 0)
+                got = await ask(port, question, stream=count % 3 == 0, headers=self.headers if fresh else "")
                 if got.status:
                     break
             self.results.append(got)
