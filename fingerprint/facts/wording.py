@@ -258,12 +258,23 @@ def _order(one: Facts, two: Facts) -> Relation:
         if not apart and ("by" in one.stems) != ("by" in two.stems) and len(shared) >= 3:
             return Relation("order", "conflict", "The same words, but only one message says by whom.")
         return fine
+    if not _framed_alike(one, two):
+        return fine  # another sentence, in which the words stand where they must: its meaning is for others to judge
     if _clauses_exchanged(one, two) or _list_reordered(one, two, left, right) or _compounded(one, two, left, right):
         return fine
     if _one_moved(left, right, one, two, words.verbs):
         return fine
     at = next(n for n, (x, y) in enumerate(zip(left, right, strict=True)) if x != y)
     return Relation("order", "conflict", f"The same words stand in another order ({left[at][0]}, {right[at][0]}).")
+
+
+def _framed_alike(one: Facts, two: Facts) -> bool:
+    """Whether the words that only join the others are the same, apart from those that a sentence may have or lack."""
+    frames = [
+        Counter(t.low for t in _all_tokens(facts) if not t.content and t.low.isalpha() and t.low not in _TABLE["light"])
+        for facts in (one, two)
+    ]
+    return frames[0] == frames[1]
 
 
 def _all_tokens(facts: Facts) -> list[Token]:
@@ -331,7 +342,7 @@ def _compounded(one: Facts, two: Facts, left: Sequence[Key], right: Sequence[Key
     if pair is None or any(key[0][0].isdigit() for key in pair):
         return False
     short, long = sorted(_between(one, two, pair), key=len)
-    return not short and len(long) > 0 and set(long) <= _PHRASE | _DETERMINERS
+    return not short and not _PHRASE.isdisjoint(long) and set(long) <= _PHRASE | _DETERMINERS
 
 
 def _neighbours_exchanged(left: Sequence[Key], right: Sequence[Key]) -> tuple[Key, Key] | None:

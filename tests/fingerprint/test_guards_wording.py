@@ -54,6 +54,8 @@ def test_another_sign_letter_or_numeral_is_another_question(a: str, b: str) -> N
     [
         ("Did Sweden invade Denmark?", "Did Denmark invade Sweden?"),
         ("Are all roses flowers?", "Are all flowers roses?"),
+        ("What eats a stoat?", "What does a stoat eat?"),
+        ("Can my lodger sue me?", "Could I sue my lodger?"),
         ("Does iron rust copper?", "Does copper rust iron?"),
         ("Swap commas with dots in awk", "Swap dots with commas in awk"),
         ("May my tenant sue me?", "May I sue my tenant?"),
@@ -94,6 +96,12 @@ def test_indentation_and_lines_are_part_of_given_text() -> None:
         ("Which town is the seat of Kent County?", "What's the seat town of Kent County?"),
         ("How do I rename a branch in git?", "How do I rename a git branch?"),
         ("How do I change my password?", "How can I update my password?"),
+        ("How can I drop the last stash in git?", "What's the git command to drop my last stash?"),
+        ("What is the melting point of tin at sea level?", "At what temperature does tin melt at sea level?"),
+        ("What's the difference between HDMI and DVI?", "How do HDMI and DVI differ?"),
+        ("What are the visiting hours of the castle?", "When may I visit the castle?"),
+        ("How do I round a corner with CSS?", "What is the CSS to round a corner?"),
+        ("How much does the family ticket cost?", "What's the price of the family ticket?"),
         ("Where is my **invoice**?", "Where is my invoice?"),
     ],
 )
