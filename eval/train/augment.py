@@ -106,6 +106,19 @@ class Augmenter:
             a = self._same(a, pair, times=1)
         return self._made(pair, a, b, equivalent=False, how=f"generated_{how}")
 
+    def framed(self, pair: Pair) -> Pair | None:
+        """A pair whose last question is put in another sentence: equivalent as it is, different after a *different*
+        edit, so that the sentence says nothing about the label."""
+        a = pair.a if self._rng.random() < 0.5 else pair.b
+        if self._rng.random() < 0.6:
+            b = self._frame(a, pair.lang)
+            return None if b is None else self._made(pair, a, b, equivalent=True, how="generated_framed")
+        changed = self._different(a, pair)
+        b = None if changed is None else self._frame(changed[0], pair.lang)
+        if b is None or changed is None:
+            return None
+        return self._made(pair, a, b, equivalent=False, how=f"generated_framed_{changed[1]}")
+
     def _made(self, pair: Pair, a: Turn, b: Turn, *, equivalent: bool, how: str) -> Pair:
         if self._rng.random() < 0.5:
             a, b = b, a
@@ -178,6 +191,26 @@ class Augmenter:
             if changed >= 2:
                 break
         return _last(turn, text) if changed else None
+
+    def _frame(self, turn: Turn, lang: str) -> Turn | None:
+        """The last sentence in another form; None where none fits."""
+        text = turn.message.text.strip()
+        found = re.search(r"[^.!?\n。！？]+[?？]?$", text)
+        if found is None or len(found.group()) > 160:
+            return None
+        before, asked = text[: found.start()], found.group().strip().rstrip("?？")
+        hits = [
+            (m, to) for pattern, to in self._tables[lang].frames if (m := re.fullmatch(pattern, asked, re.IGNORECASE))
+        ]
+        if not hits:
+            return None
+        match, templates = self._rng.choice(hits)
+        said = self._rng.choice(templates).format(*(group or "" for group in match.groups()))
+        if asked[:1].isupper() and self._rng.random() < 0.8:
+            said = said[:1].upper() + said[1:]
+        if said.rstrip("?？.") == asked:
+            return None
+        return _last(turn, f"{before}{' ' if before and lang == 'en' and not before.endswith(' ') else ''}{said}")
 
     def _background(self, turn: Turn, lang: str) -> Turn | None:
         tables = self._tables[lang]

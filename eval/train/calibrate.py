@@ -9,7 +9,9 @@ second stage, only the pairs of the folds it held out count (``--held``); everyt
    out of the curves and counted as not served.
 2. Each stage's logit is brought to mean 0 and deviation 1; the score is their weighted sum (``SHARES``; 0 leaves the
    second stage out).
-3. Isotonic regression from score to probability, both answers weighted alike, straight lines between block centres.
+3. The sum is brought to log odds by a line for each place two turns can stand at (``store.confidence.model.where``):
+   logistic regression (Platt 1999) on the families. Isotonic regression from there to probability, both answers
+   weighted alike, straight lines between block centres.
 4. ``answer``: the lowest confidence at which the share of wrong hits stays within ``--wrong`` on the families and
    within twice that on every other source: off its domains a model errs up to twice as often. The language that needs
    the higher threshold has its curve lowered instead, so that one number serves both.
@@ -26,17 +28,20 @@ import json
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.isotonic import IsotonicRegression
+from sklearn.linear_model import LogisticRegression
 
 from eval.data import Pair, fold_of, load_all
 from eval.statistics import area_under_curve, wilson
 from eval.train.trees import STATEMENTS, comparable, same_history
 from fingerprint.comparisons import SCHEMA_VERSION
 from fingerprint.facts import objections
+from store.confidence.model import Where, where
+from store.types import Candidate
 
 Scores = NDArray[np.float64]
 Flags = NDArray[np.bool_]
@@ -47,6 +52,8 @@ SHARES = (0.0, 0.4, 0.7, 1.0, 1.4)
 NEAREST = {"en": 0.3, "zh": 0.84}
 """Cosine of the last messages under which nothing is served, unless both stand after one history. Half of the pairs
 at 0.2 are equivalent in the data, next to none in a full cache, where most of what is stored is that far away."""
+PLACES: dict[str, tuple[Where, ...]] = {"en": get_args(Where), "zh": ("same",)}
+"""Places with a line of their own; the others share one. More of them did no better in Chinese, on held-out domains."""
 MARGIN = 1.5
 BLOCK = 60
 """Pairs a block of the curve holds at least."""
@@ -69,6 +76,7 @@ class Table:
         self.vetoed: Flags = np.array(
             [f or bool(objections(p.a, p.b, same_place=same_history(p))) for p, f in zip(pairs, far, strict=True)], bool
         )
+        self.where = np.array([_where(p) for p in pairs])
         self.half: Flags = np.array([fold_of("half:" + p.domain) % 2 == 0 for p in pairs], bool)
 
     def weights(self, chosen: Flags) -> Scores:
@@ -79,6 +87,24 @@ class Table:
             if total > 0:
                 w[chosen & (self.truth == answer)] /= total
         return np.asarray(w, np.float64)
+
+
+def _where(pair: Pair) -> Where:
+    same = same_history(pair)
+    return where(pair.a, Candidate("", pair.b, similarity=1.0, window_similarity=1.0, same_place=same))
+
+
+def lines_of(table: Table, score: Scores, passed: Flags) -> dict[str, dict[str, float]]:
+    """The line from score to log odds of each place, by families alone."""
+    own = PLACES[table.pairs[0].lang]
+    lines: dict[str, dict[str, float]] = {}
+    for place in get_args(Where):
+        group = table.where == place if place in own else ~np.isin(table.where, own)
+        here = passed & table.family & group
+        fitted = LogisticRegression(C=1.0, class_weight="balanced").fit(score[here, None], table.truth[here])
+        slope, shift = float(fitted.coef_[0, 0]), float(fitted.intercept_[0])
+        lines[place] = {"slope": round(slope, 5), "shift": round(shift, 5)}
+    return lines
 
 
 def scale_of(scores: Scores) -> dict[str, float]:
@@ -168,6 +194,10 @@ def calibrate(table: Table, chosen: Flags) -> tuple[dict[str, Any], Scores]:
         second["deviation"] /= share
         score = a + scaled(table.second, second)
         numbers["second"] = second
+        numbers["places"] = lines_of(table, score, passed)
+        for place, line in numbers["places"].items():
+            here = table.where == place
+            score[here] = line["slope"] * score[here] + line["shift"]
         numbers["together"] = curve_of(score, table.truth, weight)
     curve = numbers.get("together", numbers["alone"])
     confidence = read(curve, score)
@@ -337,7 +367,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if given.second and "second" in languages[lang]:
             once = _scores(given.second, "once")
             apart = np.array([once[p.id] for p in table.pairs]) - table.second
-            languages[lang]["margin"] = round(MARGIN * float(apart.std()) / languages[lang]["second"]["deviation"], 4)
+            moved = apart / languages[lang]["second"]["deviation"]
+            for place, line in languages[lang]["places"].items():
+                moved[table.where == place] *= line["slope"]
+            languages[lang]["margin"] = round(MARGIN * float(moved.std()), 4)
         # Below this the second stage cannot lift a pair to the verify threshold.
         if "second" in languages[lang]:
             passed = (confidence >= min(verify[lang], answer)) & ~table.vetoed

@@ -40,7 +40,7 @@ from store.confidence.pair_text import MARKERS, SCHEMA_VERSION, Encoded, PairRea
 
 STATEMENTS = {"paws_wiki_en", "paws_x_zh"}
 """Public files whose texts are statements, not turns of a chat: their idea of "same" is word order alone."""
-MIXTURE = {"family": 0.47, "public": 0.13, "negative": 0.25, "positive": 0.15}
+MIXTURE = {"family": 0.43, "public": 0.12, "negative": 0.22, "positive": 0.12, "framed": 0.11}
 """Shares of the rows drawn."""
 
 
@@ -174,7 +174,12 @@ class Sampler:
             if kind == "public":
                 return self._public_pair(lang)
             seed = rng.choice(self._families[lang]) if rng.random() < 0.75 else self._public_pair(lang)
-            made = self._augmenter.negative(seed) if kind == "negative" else self._augmenter.positive(seed)
+            make = {
+                "negative": self._augmenter.negative,
+                "positive": self._augmenter.positive,
+                "framed": self._augmenter.framed,
+            }[kind]
+            made = make(seed)
             if made is not None:
                 return made
 

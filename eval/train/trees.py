@@ -63,6 +63,7 @@ def chosen() -> list[Pair]:
 def generated(pairs: Sequence[Pair]) -> list[Pair]:
     """Hard negatives and hard positives, about as many as there are pairs."""
     maker = Augmenter(pairs, seed=SEED)
+    frames = Augmenter(pairs, seed=SEED + 3)
     rng, other = np.random.default_rng(SEED), np.random.default_rng(SEED + 1)
     out: list[Pair] = []
     for pair in pairs:
@@ -77,6 +78,8 @@ def generated(pairs: Sequence[Pair]) -> list[Pair]:
             out.append(made)
         if other.random() < 0.05:
             out.append(itself(pair))
+        tries = range(1 if pair.lang == "en" else 3)  # Chinese frames fit less often
+        out += [made for _ in tries if other.random() < 0.4 and (made := frames.framed(pair)) is not None]
     return out
 
 

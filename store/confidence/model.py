@@ -12,10 +12,10 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,9 +27,11 @@ from fingerprint.conversation import Turn
 from store.confidence.trees import Forest
 from store.types import Candidate, Policy
 
-__all__ = ["ConfidenceError", "LearnedConfidence", "SecondStage", "load", "thresholds"]
+__all__ = ["ConfidenceError", "LearnedConfidence", "SecondStage", "Where", "load", "thresholds", "where"]
 
 FOLDER = "store.confidence"
+
+Where = Literal["start", "same", "alone", "other"]
 
 
 class ConfidenceError(RuntimeError):
@@ -81,14 +83,27 @@ class Scale:
 
 
 @dataclass(frozen=True, slots=True)
+class Line:
+    """A straight line."""
+
+    slope: float = 1.0
+    shift: float = 0.0
+
+    def __call__(self, value: float) -> float:
+        return self.slope * value + self.shift
+
+
+@dataclass(frozen=True, slots=True)
 class Calibration:
     """The numbers of one language.
 
-    ``alone`` reads the first stage's scaled logit; ``together`` the sum of both. ``floor`` is the scaled logit of the
-    first stage under which the second is not asked: no pair of the calibration that was let through lay below it.
+    ``alone`` reads the first stage's scaled logit; ``together`` the sum of both, which is brought to log odds first by
+    the line of the place the two turns stand at (``where``): the same sum means more after one history than after two.
+    ``floor`` is the scaled logit of the first stage under which the second is not asked: no pair of the calibration
+    that was let through lay below it.
     ``nearest`` is the cosine of the last messages under which nothing is served, unless both stand after the same
-    history: most of a full cache is that far away, and nearly all of it is something else. ``unsure`` are the sums,
-    from and to, between which a pair is read in both orders; outside, the other order would change nothing.
+    history: most of a full cache is that far away, and nearly all of it is something else. ``unsure`` are the log
+    odds, from and to, between which a pair is read in both orders; outside, the other order would change nothing.
     """
 
     first: Scale
@@ -97,6 +112,7 @@ class Calibration:
     together: Curve | None
     floor: float
     nearest: float = -1.0
+    places: Mapping[Where, Line] = field(default_factory=dict)
     unsure: tuple[float, float] = (-math.inf, math.inf)
 
     @classmethod
@@ -112,6 +128,7 @@ class Calibration:
             together=together,
             floor=float(table["floor"]),
             nearest=float(table["nearest"]),
+            places={place: Line(**line) for place, line in table.get("places", {}).items()},
             unsure=(together.at(policy.verify) - margin, together.at(policy.answer) + margin)
             if together
             else (-math.inf, math.inf),
@@ -172,16 +189,27 @@ class LearnedConfidence:
         calibration, scaled = found
         if self._second is None or calibration.second is None or calibration.together is None:
             return first
+        together, line = calibration.together, calibration.places.get(where(query, candidate), Line())
         if scaled < calibration.floor:
-            return min(first, calibration.together(calibration.floor))
+            return min(first, together(line(calibration.floor)))
         other = _at_one_place(candidate.turn, query) if candidate.same_place else candidate.turn
         low, high = calibration.unsure
 
         def enough(logit: float) -> bool:
-            return not low <= scaled + second(logit) <= high
+            return not low <= line(scaled + second(logit)) <= high
 
         second = calibration.second
-        return calibration.together(scaled + second(self._second.score(query, other, enough=enough)))
+        return together(line(scaled + second(self._second.score(query, other, enough=enough))))
+
+
+def where(query: Turn, candidate: Candidate) -> Where:
+    """Where the two turns stand: both at the ``start``, after the ``same`` history, one ``alone`` that says everything
+    itself while the other has a history, or each after an ``other`` one."""
+    if not query.history and not candidate.turn.history:
+        return "start"
+    if _after_the_same(query, candidate):
+        return "same"
+    return "other" if query.history and candidate.turn.history else "alone"
 
 
 def _after_the_same(query: Turn, candidate: Candidate) -> bool:
