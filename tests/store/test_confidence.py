@@ -14,7 +14,16 @@ import pytest
 
 from fingerprint.conversation import Message, Turn
 from store.confidence import load, thresholds
-from store.confidence.model import Calibration, ConfidenceError, Curve, LearnedConfidence, Scale
+from store.confidence.model import (
+    Calibration,
+    ConfidenceError,
+    Curve,
+    LearnedConfidence,
+    Line,
+    Scale,
+    Where,
+    where,
+)
 from store.confidence.trees import Forest
 from store.types import Candidate
 
@@ -177,6 +186,28 @@ def test_a_second_reading_is_spared_where_it_could_change_nothing(once: float, c
     model = LearnedConfidence({"en": constant(0.5)}, {"en": calibration}, Second(0.2, once), "test")
     told = model.second(turn("a"), candidate(turn("b")), 0.6)
     assert told == pytest.approx(line(0.5 + (once if counts == "once" else 0.2)))
+
+
+@pytest.mark.parametrize(
+    ("query", "other", "same_place", "place"),
+    [
+        (turn("a"), turn("b"), True, "start"),
+        (turn("a", "q", "r"), turn("b", "q2", "r2"), True, "same"),
+        (turn("a", "q", "r"), turn("b", "q", "r"), False, "same"),
+        (turn("a of q", ), turn("b", "q", "r"), False, "alone"),
+        (turn("a", "q", "r"), turn("b of q"), False, "alone"),
+        (turn("a", "q", "r"), turn("b", "q2", "r2"), False, "other"),
+    ],
+)  # fmt: skip
+def test_the_same_scores_mean_more_or_less_by_where_two_turns_stand(
+    query: Turn, other: Turn, same_place: bool, place: Where
+) -> None:
+    line = Curve(np.array([-2.0, 2.0]), np.array([0.0, 1.0]))
+    places = {place: Line(slope=0.5, shift=1.0)}
+    calibration = Calibration(Scale(0.0, 1.0), line, Scale(0.0, 1.0), line, -1.0, places=places)
+    model = LearnedConfidence({"en": constant(0.5)}, {"en": calibration}, Second(0.1), "test")
+    assert where(query, candidate(other, same_place=same_place)) == place
+    assert model.second(query, candidate(other, same_place=same_place), 0.6) == pytest.approx(line(0.5 * 0.6 + 1.0))
 
 
 def test_far_apart_nothing_is_served_unless_both_stand_after_one_history() -> None:
