@@ -84,6 +84,7 @@ async def test_vectors_are_half_precision_vectors_of_the_database_itself(open_ca
     assert found[3] == "halfvec"
 
 
+@pytest.mark.filterwarnings("ignore:Did not recognize type 'halfvec'")
 def test_the_revisions_make_what_the_models_say(store_url: str) -> None:
     with create_engine(store_url).connect() as connection:
         context = MigrationContext.configure(connection, opts={"compare_type": False})
