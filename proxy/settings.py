@@ -322,6 +322,13 @@ class FlightSettings(_Section):
     """Identical turns that arrive at the same time."""
 
     enabled: bool = Field(True, description="Whether identical concurrent turns share one call to the backend.")
+    elsewhere_wait_s: float = Field(
+        5.0,
+        ge=0,
+        le=600,
+        description="Seconds a turn waits for another proxy on the same PostgreSQL database that is having it answered "
+        "just now, before it calls the backend itself; 0: it does not wait.",
+    )
 
 
 class KvSettings(_Section):

@@ -19,6 +19,7 @@ from starlette.datastructures import Headers
 
 from fingerprint.errors import NotUnderstood
 from proxy.codings import can_decode, decoded
+from proxy.elsewhere import answered_elsewhere
 from proxy.endpoints import ENDPOINTS, Assembler, Endpoint, Json, Template, Verdict
 from proxy.endpoints.sse import EventReader
 from proxy.errors import ClientGone, ProxyError, ReplyCut, TooLarge, UpstreamError
@@ -405,7 +406,7 @@ class Turns:
             await self._news(listener)
         if flight.hit is not None:
             too_old = query.max_age_s is not None and flight.hit.age_s >= query.max_age_s
-            why = flight.decision.reason if flight.decision else "similar"
+            why = flight.decision.reason if flight.decision else "exact" if flight.hit.exact else "similar"
             return too_old or not await self._serve(ex, query, flight.hit, why)
         if flight.error is not None and flight.head is None:
             if not first:
@@ -526,6 +527,8 @@ class Turns:
                     flight.hit, flight.complete, flight.landed = hit, True, True
                     flight.notify()
                     return
+            if search and cache is not None and await self._elsewhere(flight, ex, query, cache):
+                return
             await self._call(flight, ex, query, cache)
         except UpstreamError as error:
             self._count_error(error)
@@ -536,6 +539,19 @@ class Turns:
             self._failed("serve")
         finally:
             flight.notify()
+            if search and cache is not None and cache.shared:
+                cache.release(query)
+
+    async def _elsewhere(self, flight: Flight, ex: _Exchange, query: Query, cache: Cache) -> bool:
+        """Whether another proxy on the same store had this turn answered meanwhile; the flight then has its answer."""
+        if not self._settings.flight.enabled or not cache.shared:
+            return False
+        hit = await answered_elsewhere(cache, query, self._settings.flight.elsewhere_wait_s)
+        if hit is None or self._template(ex.plan, hit.entry_id, hit.answer.body) is None:
+            return False
+        flight.decision, flight.hit, flight.complete, flight.landed = None, hit, True, True
+        flight.notify()
+        return True
 
     async def _call(self, flight: Flight, ex: _Exchange, query: Query, cache: Cache | None) -> None:
         plan = ex.plan

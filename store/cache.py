@@ -139,6 +139,7 @@ class Cache:
         self._readers = Pool("read", settings.read_threads, settings.lookup_deadline_ms / 1000, self.failures)
         self._deciders = Pool("decide", 1, settings.decide_deadline_ms / 1000, self.failures)
         self._link = database.link(settings, self.failures)
+        self._leases = database.leases(settings, self.failures)
         self._upkeep = ThreadPoolExecutor(1, "antiphon-upkeep", initializer=one_thread)
         self._tending = ThreadPoolExecutor(1, "antiphon-tending", initializer=one_thread)
         self._tidy: asyncio.Task[None] | None = None
@@ -346,6 +347,24 @@ class Cache:
             return not self._recent.outdated(entry_id, key) and not self._bars.bars(query, items)
 
         return still
+
+    @property
+    def shared(self) -> bool:
+        """Whether other processes may use the same database."""
+        return self._leases is not None
+
+    async def lease(self, query: Query) -> bool:
+        """Whether nobody else is answering this literal turn just now, as far as can be known in time.
+
+        Where True, the turn is this process's until `release`. Always True where the database is not shared.
+        """
+        return self._leases is None or await self._leases.take(query.exact_key)
+
+    def release(self, query: Query) -> None:
+        """Let others answer this turn, once what was recorded so far is committed."""
+        leases = self._leases
+        if leases is not None:
+            self._writer.ask(None).add_done_callback(lambda _: leases.give_back(query.exact_key))
 
     # ------------------------------------------------------------------------------------------ writing
 
@@ -767,6 +786,8 @@ class Cache:
         self._tending.shutdown(wait=False, cancel_futures=True)
         if self._link is not None:
             self._link.close()
+        if self._leases is not None:
+            self._leases.close()
 
 
 def _nothing() -> None:

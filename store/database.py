@@ -19,7 +19,7 @@ from store.settings import StoreSettings
 if TYPE_CHECKING:
     from store.counters import Failures
     from store.neighbours import Neighbours
-    from store.replicas import Link
+    from store.replicas import Leases, Link
 
 __all__ = ["Database", "parse_url"]
 
@@ -56,6 +56,10 @@ class Database(abc.ABC):
 
     def link(self, settings: StoreSettings, failures: Failures) -> Link | None:
         """Return what keeps this process in step with others on the same database; None where there are none."""
+        return None
+
+    def leases(self, settings: StoreSettings, failures: Failures) -> Leases | None:
+        """Return who is answering which turn just now, among all processes; None where there are no others."""
         return None
 
     @abc.abstractmethod

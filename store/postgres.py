@@ -29,6 +29,7 @@ from store.settings import StoreSettings
 
 if TYPE_CHECKING:
     from store.postgres_index import PostgresIndex
+    from store.postgres_leases import PostgresLeases
     from store.postgres_link import PostgresLink
 
 __all__ = ["CHANNEL", "PostgresDatabase", "Server", "connect_args", "examine", "lock_number"]
@@ -104,6 +105,12 @@ class PostgresDatabase(Database):
             poll_s=settings.changes_poll_ms / 1000,
             limit_s=settings.changes_limit_ms / 1000,
         )
+
+    def leases(self, settings: StoreSettings, failures: Failures) -> PostgresLeases:
+        """Return the advisory locks of turns under way."""
+        from store.postgres_leases import PostgresLeases
+
+        return PostgresLeases(self.url, failures, deadline_s=settings.lookup_deadline_ms / 1000)
 
     def replace(self, reason: str) -> bool:
         """Close; a server's damage is for its operator to mend."""

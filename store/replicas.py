@@ -19,7 +19,7 @@ from store.bars import Bars
 from store.memory import Memory
 from store.recent import Recent
 
-__all__ = ["Followed", "Handler", "Link", "announce", "begin", "pack", "said", "unpack"]
+__all__ = ["Followed", "Handler", "Leases", "Link", "announce", "begin", "pack", "said", "unpack"]
 
 Handler = Callable[[Sequence[bytes]], None]
 Said = list[tuple[str, list[bytes]]]
@@ -73,6 +73,19 @@ class Link(Protocol):
 
     def close(self) -> None:
         """Stop following."""
+
+
+class Leases(Protocol):
+    """Who is answering a turn just now, among all processes on the database."""
+
+    async def take(self, key: bytes) -> bool:
+        """Take the lease of a turn (its exact key); False where another process holds it."""
+
+    def give_back(self, key: bytes) -> None:
+        """Give a lease back."""
+
+    def close(self) -> None:
+        """Give everything back."""
 
 
 class Followed:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import shutil
+import signal
 import subprocess
 import tempfile
 import time
@@ -71,6 +72,10 @@ class Server:
             yield self.url(name)
         finally:
             self.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+    def kill(self) -> None:
+        """End it at once and cut every connection, as ``kill -9`` would, but with its shared memory freed."""
+        os.kill(self.pid, signal.SIGQUIT)
 
     def restart(self) -> None:
         """Start it again after it was killed."""
