@@ -38,6 +38,7 @@ class PostgresLeases:
         self._pending = 0
         self._connection: Connection | None = None
         self._held: Counter[bytes] = Counter()  # known to the thread alone, so also what came too late for its caller
+        self._pool.submit(self._connect_ahead)
 
     async def take(self, key: bytes) -> bool:
         """Take the lease of a turn (its exact key); False where another process holds it. To be given back if True."""
@@ -68,13 +69,22 @@ class PostgresLeases:
         self._pool.submit(self._disconnect)
         self._pool.shutdown(wait=False)
 
+    def _connect_ahead(self) -> None:
+        """Connect before the first turn needs it."""
+        try:
+            self._connected()
+        except Exception as error:
+            self._failures.note("lease", error)
+
+    def _connected(self) -> Connection:
+        if self._connection is None:
+            self._connection = self._engine.connect()
+            self._connection.exec_driver_sql(f"SET statement_timeout = {max(100, int(self._deadline_s * 1000))}")
+        return self._connection
+
     def _ask(self, statement: TextClause, key: bytes) -> bool:
         try:
-            if self._connection is None:
-                self._connection = self._engine.connect()
-                self._connection.exec_driver_sql(f"SET statement_timeout = {max(100, int(self._deadline_s * 1000))}")
-            number = lock_number(b"turn", key)
-            done = bool(self._connection.execute(statement, {"number": number}).scalar())
+            done = bool(self._connected().execute(statement, {"number": lock_number(b"turn", key)}).scalar())
         except Exception:
             self._disconnect()
             raise

@@ -19,6 +19,9 @@ from tests.processes import Running
 pytestmark = pytest.mark.slow
 
 LIMIT_S = 1.0  # store.changes_limit_ms, by default
+# A busy machine is no reason for a miss here.
+PATIENT = {"ANTIPHON_STORE__LOOKUP_DEADLINE_MS": "5000", "ANTIPHON_STORE__EMBED_DEADLINE_MS": "20000"}
+PATIENT |= {"ANTIPHON_STORE__DECIDE_DEADLINE_MS": "20000"}
 CAPITAL = "What is the capital of Portugal?"
 Reply = tuple[str, str, str]  # reuse, entry, answer
 
@@ -53,7 +56,7 @@ def served(proxy: Running, *texts: str, entry: str = "") -> Reply:
 
 @pytest.fixture
 def pair(serve: Serve, scripted_upstream: Any, postgres_url: str) -> tuple[Running, Running]:
-    one, other = (serve(scripted_upstream.url, store=postgres_url) for _ in range(2))
+    one, other = (serve(scripted_upstream.url, store=postgres_url, env=PATIENT) for _ in range(2))
     return one, other
 
 
@@ -168,8 +171,9 @@ def test_a_database_that_goes_away_breaks_no_request_and_is_used_again_when_it_i
 ) -> None:
     from tests.postgres import server
 
+    scripted_upstream.play({"content": "The same as ever."})  # answers that keep changing are not served for long
     with server() as own, own.database() as url:
-        proxy = serve(scripted_upstream.url, store=url)
+        proxy = serve(scripted_upstream.url, store=url, env=PATIENT)
         _, entry, _ = ask(proxy, CAPITAL)
         served(proxy, CAPITAL, entry=entry)
         own.kill()
@@ -195,9 +199,10 @@ def eventually(condition: Callable[[], bool]) -> bool:
 def test_a_proxy_started_before_its_database_uses_it_once_it_is_there(serve: Serve, scripted_upstream: Any) -> None:
     from tests.postgres import server
 
+    scripted_upstream.play({"content": "The same as ever."})
     with server() as own, own.database() as url:
         own.kill()
-        proxy = serve(scripted_upstream.url, store=url)
+        proxy = serve(scripted_upstream.url, store=url, env=PATIENT)
         assert ask(proxy, CAPITAL)[0] != "answer"
         own.restart()
         assert eventually(lambda: ask(proxy, CAPITAL)[0] == "answer")
