@@ -18,8 +18,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final
 
 import psutil
@@ -162,13 +163,18 @@ def free_port() -> int:
 
 @contextlib.contextmanager
 def process(
-    command: list[str], port: int, ready: Callable[[int], bool], **environment: str
+    command: list[str],
+    port: int,
+    ready: Callable[[int], bool],
+    *,
+    environment: Mapping[str, str] = MappingProxyType({}),
+    patience_s: float = 120,
 ) -> Iterator[psutil.Process]:
-    """Run a server until the block ends."""
+    """Run a server until the block ends; give up where it is not ready after ``patience_s`` seconds."""
     with tempfile.TemporaryFile() as log:
-        child = subprocess.Popen(command, stdout=log, stderr=log, env=os.environ | environment)
+        child = subprocess.Popen(command, stdout=log, stderr=log, env={**os.environ, **environment})
         try:
-            end = time.monotonic() + 120
+            end = time.monotonic() + patience_s
             while not ready(port):
                 if child.poll() is not None or time.monotonic() > end:
                     log.seek(0)
@@ -282,7 +288,7 @@ def main() -> int:
         command = [str(Path(sys.executable).with_name("antiphon")), "serve", "--port", str(ports[2])]
         command += ["--upstream", f"http://127.0.0.1:{ports[0]}"]
         environment = {"ANTIPHON_HOME": home, "OMP_NUM_THREADS": "1", "ANTIPHON_LOGGING__LEVEL": "warning"}
-        proxy = stack.enter_context(process(command, ports[2], is_ready, **environment))
+        proxy = stack.enter_context(process(command, ports[2], is_ready, environment=environment))
         load = os.getloadavg()[0]
 
         def cpu_seconds() -> float:
