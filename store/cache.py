@@ -693,8 +693,9 @@ class Cache:
         if not hit.exact or said is not None or not self._recent.settled(query.exact_key, now):
             after = _place_after(query, hit.answer if said is None else replace(hit.answer, text=said))
             if not hit.exact:
-                self._recent.wordings[query.exact_key] = (node, hit.entry_id)
                 suspect = hit.state == "suspect"
+                if not suspect and said is None:
+                    self._recent.wordings[query.exact_key] = (node, hit.entry_id)
                 self._writer.put(
                     WordingWrite(
                         node, hit.entry_id, query.exact_key, query.place_key, now, hit.kind, hit.decided, suspect

@@ -11,7 +11,8 @@ message is replaced only where
 - this literal turn was served at answer level from an entry that hangs from the very node this conversation stood on
   (a *wording* that shares the entry's node), and the model never answered the literal turn itself, as far as is known;
 - the conversation holds the entry's answer, word for word;
-- the entry is still served: not retracted, suspect, expired, replaced, nor barred in this conversation or session;
+- the hit needs no verification any more, and the entry is still served: not retracted, suspect, expired, replaced, nor
+  barred in this conversation or session;
 - both messages are plain text.
 
 A turn the model answered for this user, or one served from another context (a node of its own, in this user's words),
@@ -86,6 +87,7 @@ class _Served:
 
     node: str
     entry: Any  # a row of `_ENTRIES`
+    suspect: bool = False  # not verified yet
 
 
 _ENTRY = (
@@ -96,15 +98,16 @@ _ENTRY = (
     Entry.parent,
     Entry.depth,
     Entry.state,
+    Entry.unserved_until,
     Entry.expires_at,
 )
 _ENTRIES = select(*_ENTRY).where(Entry.id.in_(bindparam("ids", expanding=True)))
 _WORDINGS = (
-    select(*_ENTRY, Wording.exact_key, Wording.node)
+    select(*_ENTRY, Wording.exact_key, Wording.node, Wording.suspect)
     .join(Entry, Entry.number == Wording.entry_number)
     .where(Wording.exact_key.in_(bindparam("keys", expanding=True)))
 )
-_OWN = select(Entry.exact_key, Entry.id, Entry.state, Entry.expires_at).where(
+_OWN = select(Entry.exact_key, Entry.id, Entry.state, Entry.unserved_until, Entry.expires_at).where(
     Entry.exact_key.in_(bindparam("keys", expanding=True))
 )
 _PLACES = select(Place.place_key, Place.node).where(Place.place_key.in_(bindparam("keys", expanding=True)))
@@ -114,9 +117,9 @@ _SESSIONS = select(SessionTurn.exact_key, SessionTurn.node).where(
 _TEXTS = select(Entry.number, Entry.question, Entry.answer).where(
     Entry.number.in_(bindparam("numbers", expanding=True))
 )
-_REFERENCE = select(Entry.exact_key, Entry.question, Entry.answer, Entry.state, Entry.expires_at).where(
-    Entry.id == bindparam("id")
-)
+_REFERENCE = select(
+    Entry.exact_key, Entry.question, Entry.answer, Entry.state, Entry.unserved_until, Entry.expires_at
+).where(Entry.id == bindparam("id"))
 
 
 def canonical(
@@ -193,6 +196,8 @@ def _doubt(
         return "another answer"
     if own:
         return "answered by the model before"
+    if wording.suspect:
+        return "not verified yet"
     entry = wording.entry
     if not _is_served(entry, entry.entry_key, now, servable):
         return "entry not served any more"
@@ -207,7 +212,9 @@ def _served_in_other_words(
     connection: Connection, keys: Sequence[bytes], recent: Callable[[bytes], tuple[str, str] | None]
 ) -> dict[bytes, _Served]:
     """Which of these literal turns were served from an entry that is not their own."""
-    served = {row.exact_key: _Served(row.node, row) for row in connection.execute(_WORDINGS, {"keys": keys})}
+    served = {
+        row.exact_key: _Served(row.node, row, row.suspect) for row in connection.execute(_WORDINGS, {"keys": keys})
+    }
     waiting = {key: found for key in keys if key not in served and (found := recent(key)) is not None}
     if waiting:
         ids = sorted({entry for _, entry in waiting.values()})
@@ -217,7 +224,7 @@ def _served_in_other_words(
 
 
 def _is_served(row: Any, key: bytes, now: float, servable: Servable) -> bool:
-    return row.state in _STATES and row.expires_at > now and servable(row.id, key, None)
+    return row.state in _STATES and row.unserved_until <= now < row.expires_at and servable(row.id, key, None)
 
 
 def _with_texts(
@@ -275,7 +282,7 @@ def _rounds(query: Query, most: int) -> list[_Round]:
 def reference(connection: Connection, entry_id: str, *, servable: Servable, now: float) -> Reference | None:
     """Return question and answer of an entry where it is served and both are plain text."""
     row = connection.execute(_REFERENCE, {"id": entry_id}).first()
-    if row is None or row.state not in _STATES or row.expires_at <= now:
+    if row is None or row.state not in _STATES or not row.unserved_until <= now < row.expires_at:
         return None
     try:
         asked = unpack_question(row.question, ()).message

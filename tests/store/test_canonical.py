@@ -197,6 +197,24 @@ async def test_a_history_that_begins_otherwise_than_with_a_round_stays_as_it_is(
         assert texts(await two_turns.canonical(_with_history(query, history))) == []
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        "UPDATE wordings SET suspect = 1 WHERE node IN (SELECT id FROM entries WHERE depth = 2)",  # not verified yet
+        "UPDATE entries SET unserved_until = 1e12 WHERE depth = 2",  # barred after failed checks
+        "UPDATE entries SET state = 'suspect' WHERE depth = 2",
+    ],
+)
+async def test_what_is_in_doubt_ends_the_walk(two_turns: Cache, open_cache: Open, change: str) -> None:
+    await two_turns.close()
+    engine = create_engine(two_turns.settings.url)
+    with engine.begin() as connection:
+        assert connection.execute(text(change)).rowcount == 1
+    engine.dispose()
+    cache = await open_cache()
+    assert texts(await cache.canonical(ask(*THEIRS))) == [(0, Q1)]
+
+
 async def test_a_damaged_entry_is_left_out(two_turns: Cache) -> None:
     await two_turns.flush()
     engine = create_engine(two_turns.settings.url)
