@@ -28,6 +28,7 @@ __all__ = [
     "IdentityParts",
     "Scope",
     "canonical",
+    "dated_key",
     "digest",
     "exact_key",
     "identity_key",
@@ -207,6 +208,11 @@ def exact_key(partition: bytes, identity: bytes, turn: Turn) -> bytes:
     them is read here. Raises `ValueError` unless both keys have 32 bytes.
     """
     return digest("exact", _bound(partition, identity) + _encode_messages((*turn.history, turn.message)))
+
+
+def dated_key(key: bytes, dates: str) -> bytes:
+    """Return an exact key that holds only while the relative dates of its turn mean ``dates``; ``key`` where empty."""
+    return digest("dated", canonical((key, dates))) if dates else key
 
 
 def place_key(partition: bytes, identity: bytes, messages: Sequence[Message]) -> bytes:

@@ -31,6 +31,7 @@ from starlette.types import Receive, Scope, Send
 from fingerprint.errors import NotUnderstood
 from proxy.metrics import CONTENT_TYPE, Metrics
 from proxy.settings import Settings, nearest
+from store.audit import ACTIONS
 from store.errors import StoreError, UnknownDimension
 from store.reads import DIMENSIONS
 from store.types import Decision, Query
@@ -379,10 +380,7 @@ async def _stats(request: Request) -> Response:
 async def _entries(request: Request) -> Response:
     parameters = dict(request.query_params)
     after = parameters.pop("after", None)
-    limit_text = parameters.pop("limit", str(_PAGE_DEFAULT))
-    if not limit_text.isascii() or not limit_text.isdecimal() or not 1 <= int(limit_text[:9]) <= _PAGE_MOST:
-        raise AdminError(400, f"limit must be a number from 1 to {_PAGE_MOST}.", code="invalid_value", param="limit")
-    limit = int(limit_text)
+    limit = _number(parameters.pop("limit", str(_PAGE_DEFAULT)), "limit", _PAGE_MOST)
     where = _where(parameters)
     return JSONResponse(await page_of_entries(_cache(request), limit=limit, after=after, where=where))
 
@@ -397,6 +395,36 @@ async def page_of_entries(cache: Cache, *, limit: int, after: str | None, where:
         _check_value(name, value)
     rows = await cache.entries(limit=limit, after=after, where=where)
     return {"entries": plain(rows), "next": rows[-1].id if len(rows) == limit else None}
+
+
+async def _audit(request: Request) -> Response:
+    parameters = dict(request.query_params)
+    limit = _number(parameters.pop("limit", str(_PAGE_DEFAULT)), "limit", _PAGE_MOST)
+    before_text = parameters.pop("before", None)
+    before = None if before_text is None else _number(before_text, "before", 10**15)
+    action = parameters.pop("action", None)
+    if parameters:
+        name = min(parameters)
+        guess = nearest(name, ("limit", "before", "action"))
+        hint = f"did you mean {guess}?" if guess else "known are limit, before, action."
+        raise AdminError(400, f"Unknown parameter {name!r}; {hint}", code="unknown_field", param=name)
+    return JSONResponse(await page_of_audit(_cache(request), limit=limit, before=before, action=action))
+
+
+async def page_of_audit(cache: Cache, *, limit: int, before: int | None, action: str | None) -> dict[str, Any]:
+    """A page of the audit log, newest first, and the line to go on below; raises `AdminError`."""
+    if action is not None and action not in ACTIONS:
+        raise AdminError(
+            400, f"There is no action {action!r}; known are {', '.join(ACTIONS)}.", code="invalid_value", param="action"
+        )
+    rows = await cache.audit(limit=limit, before=before, action=action)
+    return {"audit": plain(rows), "next": rows[-1].number if len(rows) == limit else None}
+
+
+def _number(text: str, name: str, most: int) -> int:
+    if not text.isascii() or not text.isdecimal() or not 1 <= int(text[:16]) <= most:
+        raise AdminError(400, f"{name} must be a number from 1 to {most}.", code="invalid_value", param=name)
+    return int(text[:16])
 
 
 async def _entry(request: Request) -> Response:
@@ -479,23 +507,40 @@ async def explained(
 
 
 async def _purge(request: Request) -> Response:
-    body = await _json_object(request, "entry", "where", "dry_run")
+    body = await _json_object(request, "entry", "where", "all", "reason", "dry_run")
     dry_run = body.get("dry_run", False)
     if not isinstance(dry_run, bool):
         raise AdminError(400, "dry_run must be true or false.", code="invalid_value", param="dry_run")
-    if ("entry" in body) == ("where" in body):
-        raise AdminError(400, "Give either entry or where.", code="invalid_value", param="entry")
+    if sum(name in body for name in ("entry", "where", "all")) != 1:
+        raise AdminError(400, "Give either entry, or where, or all.", code="invalid_value", param="entry")
+    reason = _text_field(body, "reason") if "reason" in body else ""
+    if "all" in body:
+        if body["all"] is not True:
+            raise AdminError(400, "all can only be true.", code="invalid_value", param="all")
+        left = await _cache(request).raise_epoch(dry_run=dry_run, actor=_actor(request), reason=reason)
+        return JSONResponse({"purged": left, "dry_run": dry_run})
+    if reason:
+        raise AdminError(400, "reason goes with all only.", code="invalid_value", param="reason")
     entry_id = _text_field(body, "entry") if "entry" in body else None
     where = body.get("where", {})
     if entry_id is None and (not isinstance(where, dict) or not where):
         message = "where must be an object with at least one dimension: " + ", ".join(DIMENSIONS) + "."
         raise AdminError(400, message, code="invalid_value", param="where")
     checked = _where(where)
-    purged = await purge_entries(_cache(request), entry=entry_id, where=checked, dry_run=dry_run)
+    purged = await purge_entries(_cache(request), entry=entry_id, where=checked, dry_run=dry_run, actor=_actor(request))
     return JSONResponse({"purged": purged, "dry_run": dry_run})
 
 
-async def purge_entries(cache: Cache, *, entry: str | None, where: Mapping[str, str], dry_run: bool) -> int:
+def _actor(request: Request) -> str:
+    """Who is written into the audit log."""
+    settings: Settings = request.app.state.settings
+    address = request.client.host if request.client else "unknown"
+    return f"{'admin token' if _shows_token(request.headers, settings) else 'local caller'} from {address}"
+
+
+async def purge_entries(
+    cache: Cache, *, entry: str | None, where: Mapping[str, str], dry_run: bool, actor: str = "admin"
+) -> int:
     """Remove one entry, or all that match ``where``; returns how many it was, or would be.
 
     Raises :class:`AdminError` where there is no such entry, `UnknownDimension`.
@@ -503,8 +548,8 @@ async def purge_entries(cache: Cache, *, entry: str | None, where: Mapping[str, 
     if entry is None:
         for name, value in where.items():
             _check_value(name, value)
-        return await cache.purge(where, dry_run=dry_run)
-    found = await cache.entry(entry) is not None if dry_run else await cache.retract(entry)
+        return await cache.purge(where, dry_run=dry_run, actor=actor)
+    found = await cache.entry(entry) is not None if dry_run else await cache.retract(entry, actor=actor)
     if not found:
         raise _no_such_entry(entry)
     return 1
@@ -528,12 +573,14 @@ async def _feedback(request: Request) -> Response:
     user = _text_field(body, "user") if "user" in body else None
     cache = _cache(request)
     if admin:
-        known = await cache.feedback(entry_id, rating, partition=None)
+        known = await cache.feedback(entry_id, rating, partition=None, actor=_actor(request))
     else:
         peer = request.client.host if request.client else None
         known = False
-        for partition in turns.partitions_for(request.headers, peer=peer, user=user):
-            known = known or await cache.feedback(entry_id, rating, partition=partition)
+        partitions = turns.partitions_for(request.headers, peer=peer, user=user)
+        for partition in partitions:
+            # The narrowest partition says best who rates: the same session or user rates once.
+            known = known or await cache.feedback(entry_id, rating, partition=partition, rater=partitions[-1])
     if not known:
         raise _no_such_entry(entry_id)  # the same words whether it does not exist or belongs to somebody else
     return JSONResponse({"entry": entry_id, "rating": rating})
@@ -563,6 +610,7 @@ def routes() -> list[Route]:
         Route("/entries/{entry}", _Endpoint(_entry, "GET")),
         Route("/explain", _Endpoint(_explain, "POST")),
         Route("/purge", _Endpoint(_purge, "POST")),
+        Route("/audit", _Endpoint(_audit, "GET")),
         Route("/feedback", _Endpoint(_feedback, "POST", for_everybody=True)),
         Route("/{path:path}", _Endpoint(_nothing, "GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")),
     ]

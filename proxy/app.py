@@ -26,7 +26,7 @@ from proxy.thresholds import ThresholdsWatch
 from proxy.tracing import NotInstalled, Tracing
 from proxy.turns import Turns
 from proxy.upstream import Receive, Scope, Send, Upstream, reply_error
-from proxy.versions import VersionWatcher
+from proxy.versions import Version, VersionWatcher
 from store.confidence.thresholds_file import NoConfidence
 from store.errors import SchemaTooNew, StoreError, UnsupportedStore
 from store.types import Policy, ReuseConfidence
@@ -148,7 +148,15 @@ def create_app(settings: Settings, *, open_with: OpenCache | None = None) -> Ant
     metrics = Metrics()
     upstream = Upstream(settings.upstream)
     readiness = Readiness(metrics)
-    versions = VersionWatcher(upstream, settings.upstream, on_error=lambda: metrics.cache_error("version"))
+
+    def switched(old: Version, new: Version) -> None:
+        if turns.cache is not None:  # else the proxy is starting: that is no switch
+            changed = {"weights": new.weights, "before": old.weights, "tokenizer": new.tokenizer}
+            turns.cache.note("version", changed, actor="backend")
+
+    versions = VersionWatcher(
+        upstream, settings.upstream, on_error=lambda: metrics.cache_error("version"), on_change=switched
+    )
     turns = Turns(settings, upstream, versions, metrics)
 
     opener = open_with or Opener(metrics)

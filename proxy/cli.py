@@ -218,6 +218,10 @@ def entries(
 def purge(
     where: WhereOption = None,
     entry: Annotated[str | None, typer.Option("--entry", metavar="ID", help="Only this entry.")] = None,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Everything: raises the epoch, which is done at once however much there is.")
+    ] = False,
+    reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="With --all: why, for the audit log.")] = "",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say how many there are.")] = False,
     url: UrlOption = None,
     token: TokenOption = None,
@@ -226,18 +230,48 @@ def purge(
     sets: SetOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Take stored answers out of circulation: one entry, or all that match every --where."""
+    """Take stored answers out of circulation: one entry, all that match every --where, or everything."""
     from proxy.cli_admin import where_of
 
     wanted = where_of(where)
-    if (entry is None) == (not wanted):
-        raise CommandError("give either --entry ID or at least one --where DIMENSION=VALUE", UNUSABLE)
-    purged = _surface(config, sets, url, token, store).purge(entry=entry, where=wanted, dry_run=dry_run)
+    if (entry is not None) + bool(wanted) + everything != 1:
+        raise CommandError("give either --entry ID, or at least one --where DIMENSION=VALUE, or --all", UNUSABLE)
+    if reason and not everything:
+        raise CommandError("--reason goes with --all only", UNUSABLE)
+    surface = _surface(config, sets, url, token, store)
+    if everything:
+        purged = surface.purge_all(dry_run=dry_run, reason=reason)
+    else:
+        purged = surface.purge(entry=entry, where=wanted, dry_run=dry_run)
     if as_json:
         say_json({"purged": purged, "dry_run": dry_run})
     else:
         verb = "would be purged" if dry_run else "purged"
         say(f"{purged} {'entry' if purged == 1 else 'entries'} {verb}")
+
+
+@app.command()
+def audit(
+    action: Annotated[
+        str | None, typer.Option("--action", help="Only purge, epoch, retract, feedback, correction, doubt or version.")
+    ] = None,
+    limit: Annotated[int, typer.Option("--limit", min=1, max=500, help="Lines on a page.")] = 50,
+    before: Annotated[int | None, typer.Option("--before", metavar="LINE", help="Go on below this line.")] = None,
+    url: UrlOption = None,
+    token: TokenOption = None,
+    store: StoreOption = None,
+    config: ConfigOption = None,
+    sets: SetOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show who took what out of circulation, and when; newest first."""
+    from proxy.cli_admin import say_audit
+
+    page = _surface(config, sets, url, token, store).audit(limit, before, action)
+    if as_json:
+        say_json(page)
+    else:
+        say_audit(page)
 
 
 models = typer.Typer(help="The embedding models that come with Antiphon.", no_args_is_help=True)

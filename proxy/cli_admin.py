@@ -9,6 +9,7 @@ import asyncio
 import json
 import sys
 from collections.abc import Awaitable, Callable, Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from fingerprint.embedding import TextEmbedder
     from store.cache import Cache
 
-__all__ = ["Local", "Remote", "Surface", "choose", "read_body", "say_decision", "say_entries", "where_of"]
+__all__ = ["Local", "Remote", "Surface", "choose", "read_body", "say_audit", "say_decision", "say_entries", "where_of"]
 
 Json = dict[str, Any]
 T = TypeVar("T")
@@ -40,6 +41,12 @@ class Surface(Protocol):
 
     def purge(self, *, entry: str | None, where: Mapping[str, str], dry_run: bool) -> int:
         """Remove one entry or all that match; how many it was, or would be."""
+
+    def purge_all(self, *, dry_run: bool, reason: str) -> int:
+        """Make everything unreachable at once; how many entries it was, or would be."""
+
+    def audit(self, limit: int, before: int | None, action: str | None) -> Json:
+        """A page of the audit log: ``{"audit": […], "next": line or None}``."""
 
     def explain(self, body: bytes, path: str, headers: Mapping[str, str]) -> Json:
         """The decision about a request body, without calling the model."""
@@ -92,6 +99,18 @@ class Remote:
         what: Json = {"entry": entry} if entry is not None else {"where": dict(where)}
         return int(self._ask("POST", "/purge", json={**what, "dry_run": dry_run})["purged"])
 
+    def purge_all(self, *, dry_run: bool, reason: str) -> int:
+        """Make everything unreachable."""
+        what: Json = {"all": True, **({"reason": reason} if reason else {})}
+        return int(self._ask("POST", "/purge", json={**what, "dry_run": dry_run})["purged"])
+
+    def audit(self, limit: int, before: int | None, action: str | None) -> Json:
+        """A page of the audit log."""
+        parameters = {"limit": str(limit)}
+        parameters |= {"before": str(before)} if before is not None else {}
+        parameters |= {"action": action} if action is not None else {}
+        return self._ask("GET", "/audit", params=parameters)
+
     def explain(self, body: bytes, path: str, headers: Mapping[str, str]) -> Json:
         """The decision about a request body."""
         return self._ask("POST", "/explain", params={"path": path}, content=body, headers=dict(headers))
@@ -142,7 +161,21 @@ class Local:
         """Remove entries."""
         from proxy.admin import purge_entries
 
-        return self._with_cache(lambda cache: purge_entries(cache, entry=entry, where=where, dry_run=dry_run))
+        who = _who()
+        return self._with_cache(
+            lambda cache: purge_entries(cache, entry=entry, where=where, dry_run=dry_run, actor=who)
+        )
+
+    def purge_all(self, *, dry_run: bool, reason: str) -> int:
+        """Make everything unreachable."""
+        who = _who()
+        return self._with_cache(lambda cache: cache.raise_epoch(dry_run=dry_run, actor=who, reason=reason))
+
+    def audit(self, limit: int, before: int | None, action: str | None) -> Json:
+        """A page of the audit log."""
+        from proxy.admin import page_of_audit
+
+        return self._with_cache(lambda cache: page_of_audit(cache, limit=limit, before=before, action=action))
 
     def explain(self, body: bytes, path: str, headers: Mapping[str, str]) -> Json:
         """The decision about a request body. Asks the backend for its version, which is part of every identity."""
@@ -240,6 +273,28 @@ def say_entries(page: Json) -> None:
     )
     if page["next"] is not None and sys.stdout.isatty():
         say(f"more: --after {page['next']}")
+
+
+def say_audit(page: Json) -> None:
+    """Print a page of the audit log."""
+    rows = []
+    for row in page["audit"]:
+        at = datetime.fromtimestamp(float(row["at"]), UTC).strftime("%Y-%m-%d %H:%M:%SZ")
+        target = " ".join(f"{name}={value}" for name, value in row["target"].items())
+        rows.append((row["number"], at, row["actor"], row["action"], row["entries"], target))
+    say_table(("line", "when", "who", "what", "entries", "target"), rows)
+    if page["next"] is not None and sys.stdout.isatty():
+        say(f"more: --before {page['next']}")
+
+
+def _who() -> str:
+    """Whoever runs the command."""
+    import getpass
+
+    try:
+        return f"command line ({getpass.getuser()})"
+    except (KeyError, OSError):  # no such user, as in some containers
+        return "command line"
 
 
 def say_decision(decision: Json) -> None:

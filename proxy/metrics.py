@@ -386,10 +386,30 @@ class _StoreCollector(Collector):
             ("antiphon_write_queue_depth", "Writes waiting for the store's writer.", "queued_writes"),
             ("antiphon_indexed_vectors", "Vectors in the index.", "indexed"),
             ("antiphon_store_bytes", "Bytes of the database on disk.", "database_bytes"),
+            ("antiphon_epoch", "The store's epoch: how often everything was made unreachable at once.", "epoch"),
             ("antiphon_store_memory_bytes", "Bytes of answers kept in memory.", "memory_bytes"),
         )
+        breakers = GaugeMetricFamily(
+            "antiphon_breaker_open",
+            "1 while a part of the look-up is not tried after failures, by part (read, embed, decide).",
+            labels=["part"],
+        )
+        trips = CounterMetricFamily(
+            "antiphon_breaker_trips", "How often a part of the look-up was given a pause, by part.", labels=["part"]
+        )
+        for part, now in (stats.breakers if stats else {}).items():
+            breakers.add_metric([part], now != "closed")
+        for part, number in (stats.breaker_trips if stats else {}).items():
+            trips.add_metric([part], number)
         yield entries
         yield failures
+        yield breakers
+        yield trips
+        yield CounterMetricFamily(
+            "antiphon_index_rebuilds",
+            "How often the vector index was made anew in the background.",
+            value=stats.index_rebuilds if stats else None,
+        )
         for name, text, attribute in gauges:
             yield GaugeMetricFamily(name, text, value=getattr(stats, attribute) if stats else None)
 

@@ -12,6 +12,7 @@ import re
 from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from datetime import date
 from hashlib import blake2b
 from typing import Any, Final
 
@@ -19,6 +20,7 @@ import msgspec
 
 from fingerprint import keys
 from fingerprint.conversation import Turn
+from fingerprint.dates import Relative, relative_dates_of, resolve
 from fingerprint.errors import NotUnderstood
 from fingerprint.signals import Signals, signals_of
 from proxy import cache_control
@@ -78,23 +80,34 @@ class Plan:
     semantic: bool = False
     ttl_s: float | None = None
     extra_identity: Json = field(default_factory=dict)
+    relative: frozenset[Relative] = frozenset()  # dates such as "yesterday"
     _query: Query | None = None
-    _made_for: tuple[Version, str, str] | None = None
+    _made_for: tuple[Version, str, str, str] | None = None
 
     def query(
-        self, version: Version, embedder: str, volatile: tuple[re.Pattern[str], ...] = (), *, decision: str = ""
+        self,
+        version: Version,
+        embedder: str,
+        volatile: tuple[re.Pattern[str], ...] = (),
+        *,
+        decision: str = "",
+        today: date | None = None,
     ) -> Query:
         """Return the turn as the store sees it while the backend is at ``version``. Raises `NotUnderstood`.
 
         ``embedder`` and ``decision`` are the names of what finds and what judges; both are part of the identity.
+        ``today`` is what relative dates are seen from; it must be given where `relative` has any.
         """
-        made_for = (version, embedder, decision)
+        dates = resolve(self.relative, today) if today is not None else ""
+        made_for = (version, embedder, decision, dates)
         if self._query is None or self._made_for != made_for:
-            self._query = self._make(version, embedder, volatile, decision)
+            self._query = self._make(version, embedder, volatile, decision, dates)
             self._made_for = made_for
         return self._query
 
-    def _make(self, version: Version, embedder: str, volatile: tuple[re.Pattern[str], ...], decision: str) -> Query:
+    def _make(
+        self, version: Version, embedder: str, volatile: tuple[re.Pattern[str], ...], decision: str, dates: str
+    ) -> Query:
         assert self.turn is not None
         parts = keys.identity_parts(
             self.endpoint.name,
@@ -114,12 +127,13 @@ class Plan:
             partition=self.partition,
             identity=identity,
             parts=_store_parts(parts),
-            exact_key=keys.exact_key(self.partition, identity, self.turn),
+            exact_key=keys.dated_key(keys.exact_key(self.partition, identity, self.turn), dates),
             place_key=keys.place_key(self.partition, identity, history) if history else None,
             session=self.session,
             max_age_s=None if self.directives.max_age_s is None else float(self.directives.max_age_s),
             semantic=self.semantic,
             ttl_s=self.ttl_s,
+            dates=dates,
         )
 
     def forward_body(self, raw: bytes, *, salted: bool, with_usage: bool) -> bytes:
@@ -244,6 +258,8 @@ class Planner:
             plan.ttl_s = min(ttl, self._settings.store.default_ttl_s)
         plan.semantic = self._settings.decision.enabled and not endpoint.exact_only(body, turn)
         plan.bypass = endpoint.bypass(body) or self._admission(plan, scope, session)
+        if plan.bypass is None:
+            plan.relative = relative_dates_of(turn)
 
     def _admission(self, plan: Plan, scope: dict[str, str | None], session: str | None) -> str | None:
         """Narrow who shares, forbid what must not be reused; return the reason for a bypass."""

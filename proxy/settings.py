@@ -20,6 +20,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Annotated, Any, Literal, cast, get_args, get_origin
 from urllib.parse import urlsplit, urlunsplit
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import platformdirs
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, ValidationError, model_validator
@@ -300,6 +301,17 @@ class RolloutSettings(_Section):
     )
 
 
+def _time_zone(value: str) -> str:
+    """Check the name of a time zone; empty stands for the machine's own."""
+    name = value.strip()
+    try:
+        if name:
+            ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        raise ValueError(f"{value!r} is not a time zone such as Europe/Berlin or UTC") from None
+    return name
+
+
 class AdmissionSettings(_Section):
     """Which turns are looked up and stored at all."""
 
@@ -310,6 +322,11 @@ class AdmissionSettings(_Section):
     )
     time_sensitive_ttl_s: float = Field(
         60.0, gt=0, le=86400, description="Lifetime in seconds of a time-sensitive answer, where those are stored."
+    )
+    time_zone: Annotated[str, AfterValidator(_time_zone)] = Field(
+        "",
+        description="Time zone (IANA name, such as `Europe/Berlin`) in which 'yesterday' or 'this week' is read: an "
+        "answer to such a turn is only reused while that means the same days. Unset: the machine's own.",
     )
     creative: bool = Field(False, description="Whether turns that ask for invention (a poem, a name) are cached.")
     smalltalk: bool = Field(False, description="Whether greetings, thanks and the like are cached.")

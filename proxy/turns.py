@@ -12,7 +12,9 @@ import logging
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Coroutine, MutableMapping
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, TypeVar
+from zoneinfo import ZoneInfo
 
 import msgspec
 from starlette.datastructures import Headers
@@ -112,6 +114,8 @@ class Turns:
         self._hygiene = Hygiene(metrics) if settings.kv.hygiene else None
         self._turn_level = logging.INFO if settings.logging.access else logging.DEBUG
         self._shadow = Shadow(settings.rollout, metrics) if settings.rollout.mode == "shadow" else None
+        zone = settings.admission.time_zone
+        self._zone = ZoneInfo(zone) if zone else None  # None: the machine's own
         self.cache: Cache | None = None
         self.embedder = ""  # name of the embedder, part of the identity
         self.decision = ""  # version of the reuse confidence, part of the identity
@@ -256,6 +260,7 @@ class Turns:
             if directives.only_if_cached:
                 return await self._absent(ex)
             reason = "no-cache" if directives.no_cache else "regenerate"
+            self._guarded("record", lambda: cache.regenerated(query), None)
             listener = self._launch(ex, query, search=False)
             return await self._listen(
                 ex, query, listener, reason=reason, fwd="request" if directives.no_cache else "miss"
@@ -279,6 +284,13 @@ class Turns:
             self._metrics.exact_seconds.observe(time.perf_counter() - began)
             if hit is not None and await self._serve(ex, query, hit, "exact"):
                 return None
+        if hit is None and self._guarded("lookup", cache.paused, False):
+            if directives.only_if_cached:
+                return await self._absent(ex)
+            listener = self._launch(ex, query, search=False)
+            return await self._listen(
+                ex, query, listener, reason="breaker: look-ups pause after failures", fwd="bypass"
+            )
         if directives.only_if_cached:
             found, decision = await self._search(cache, query)
             if found is not None and await self._serve(ex, query, found, decision.reason if decision else "similar"):
@@ -418,7 +430,9 @@ class Turns:
         if first:
             if flight.decision is not None and reason == "miss":
                 reason = flight.decision.reason
-            await self._hand_on_as_is(ex, listener, head, self._miss_headers(flight, reason, fwd))
+            await self._hand_on_as_is(
+                ex, listener, head, self._miss_headers(flight, reason, fwd), bypassed=fwd == "bypass"
+            )
             return False
         if head.kind == "raw":  # not gathered, so there is nothing to join in the middle of
             return True
@@ -452,7 +466,9 @@ class Turns:
             await self._followed(flight, query)
         return False
 
-    async def _hand_on_as_is(self, ex: _Exchange, listener: Listener, head: Head, extra: RawHeaders) -> None:
+    async def _hand_on_as_is(
+        self, ex: _Exchange, listener: Listener, head: Head, extra: RawHeaders, *, bypassed: bool = False
+    ) -> None:
         flight, with_usage = listener.flight, ex.plan.include_usage
         task = flight.task
         assert task is not None
@@ -474,7 +490,9 @@ class Turns:
                 raise ReplyCut(str(flight.error))
             else:
                 await self._news(listener)
-        self._metrics.request(_level(flight), ex.plan.endpoint.name, "miss" if first else "collapsed")
+        level: Level = "bypass" if bypassed else _level(flight)
+        word = "breaker" if bypassed else "miss" if first else "collapsed"
+        self._metrics.request(level, ex.plan.endpoint.name, word)
 
     async def _followed(self, flight: Flight, query: Query) -> None:
         """Note for a follower's session that it has got this answer, once it is stored."""
@@ -497,7 +515,7 @@ class Turns:
         stored = whole and flight.entry_id is not None
         headers = [
             (b"cache-status", cache_status(fwd=fwd, stored=stored, collapsed=collapsed)),
-            _KV if _level(flight) == "kv" else _MISS,
+            _BYPASS if fwd == "bypass" else _KV if _level(flight) == "kv" else _MISS,
             (b"x-antiphon-reason", field_value(reason)),
             *_replaced_header(flight.forwarded),
         ]
@@ -557,6 +575,7 @@ class Turns:
         plan = ex.plan
         endpoint = plan.endpoint
         version = self._versions.current
+        epoch = 0 if cache is None else cache.epoch
         with_usage = cache is not None and plan.stream and not plan.include_usage and endpoint.streams()
         sent = await self._forwarder.make(
             plan, ex.body, query, None if ex.watched else cache, flight.decision,
@@ -603,11 +622,11 @@ class Turns:
         if verdict.weight_version is not None:
             self._versions.observed(verdict.weight_version)
         if flight.watched:
-            self._watch(flight, plan, query, cache, verdict, version, seconds)
+            self._watch(flight, plan, query, cache, verdict, version, epoch, seconds)
             return
         if cache is None or verdict.why_not is not None or flight.reply is None or flight.entry_id is None:
             return
-        await self._record(flight, plan, query, cache, verdict, version, seconds)
+        await self._record(flight, plan, query, cache, verdict, version, epoch, seconds)
 
     async def _gather_stream(
         self, flight: Flight, reply: Reply, endpoint: Endpoint, body: Json, cache: Cache | None
@@ -698,7 +717,7 @@ class Turns:
 
     def _watch(
         self, flight: Flight, plan: Plan, query: Query, store: Cache | None, verdict: Verdict, version: Version,
-        seconds: float,
+        epoch: int, seconds: float,
     ) -> None:  # fmt: skip
         """Queue what the model said to be compared with what would have been served; ``store`` None: not to be kept."""
         cache, shadow = self.cache, self._shadow
@@ -710,14 +729,22 @@ class Turns:
 
         async def record() -> None:
             flight.entry_id = cache.reserve()
-            await self._record(flight, plan, query, cache, verdict, version, seconds)
+            await self._record(flight, plan, query, cache, verdict, version, epoch, seconds)
 
         keep = answer is not None and store is not None and flight.ttl_s != 0
         self._guarded("record", lambda: shadow.put(cache, query, answer, record if keep else None), None)
 
     @staged("record")
     async def _record(
-        self, flight: Flight, plan: Plan, query: Query, cache: Cache, verdict: Verdict, version: Version, seconds: float
+        self,
+        flight: Flight,
+        plan: Plan,
+        query: Query,
+        cache: Cache,
+        verdict: Verdict,
+        version: Version,
+        epoch: int,
+        seconds: float,
     ) -> None:
         """Hand the answer to the store, under the version of the backend that gave it."""
         assert flight.reply is not None
@@ -726,8 +753,10 @@ class Turns:
         try:
             if verdict.weight_version is not None:
                 if verdict.weight_version != version.reported:
-                    query = self._query(plan, self._versions.version_of(verdict.weight_version))
+                    query = self._at(query, plan, self._versions.version_of(verdict.weight_version))
             elif not await self._versions.unchanged(version):
+                return
+            if query.ttl_s == 0:
                 return
             if query.ttl_s != flight.ttl_s:
                 query = dataclasses.replace(query, ttl_s=flight.ttl_s)
@@ -738,12 +767,18 @@ class Turns:
                 completion_tokens=verdict.completion_tokens,
                 seconds=seconds,
             )
-            flight.recorded = cache.record(query, answer, entry_id=flight.entry_id)
+            flight.recorded = cache.record(query, answer, entry_id=flight.entry_id, epoch=epoch)
             if (trace := current()) is not None:
                 trace.answer(verdict.text)
             self._metrics.recorded.inc()
         except Exception:
             self._failed("record")
+
+    def _at(self, query: Query, plan: Plan, version: Version) -> Query:
+        """Return the query as it is at another version of the backend, its relative dates seen from the same day."""
+        made = self._query(plan, version)
+        # Past midnight "yesterday" is another day than the one that was asked about.
+        return made if made.dates == query.dates else dataclasses.replace(query, ttl_s=0.0)
 
     # ------------------------------------------------------------------------------------------------- forwarding
 
@@ -840,7 +875,8 @@ class Turns:
 
     def _query(self, plan: Plan, version: Version | None = None) -> Query:
         version = version or self._versions.current
-        return plan.query(version, self.embedder, self._volatile, decision=self.decision)
+        today = datetime.now(self._zone).date() if plan.relative else None
+        return plan.query(version, self.embedder, self._volatile, decision=self.decision, today=today)
 
     async def _search(self, cache: Cache, query: Query) -> tuple[Hit | None, Decision | None]:
         began = time.perf_counter()

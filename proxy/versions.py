@@ -43,12 +43,18 @@ class VersionWatcher:
     """Knows the backend's version; asks again at intervals, and at once when a reply hints at another one."""
 
     def __init__(
-        self, upstream: Upstream, settings: UpstreamSettings, *, on_error: Callable[[], None] = lambda: None
+        self,
+        upstream: Upstream,
+        settings: UpstreamSettings,
+        *,
+        on_error: Callable[[], None] = lambda: None,
+        on_change: Callable[[Version, Version], None] = lambda old, new: None,
     ) -> None:
         self._upstream = upstream
         self._interval_s = settings.version_interval_s
         self._operators = settings.version
         self._on_error = on_error
+        self._on_change = on_change
         self._current = self._version(None, "", "")
         self._hurry = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -167,7 +173,8 @@ class VersionWatcher:
     def _set(self, version: Version) -> None:
         if version != self._current:
             log.info("the backend serves version %s", version.weights or "(unknown)")
-            self._current = version
+            old, self._current = self._current, version
+            self._on_change(old, version)
 
     def _version(self, reported: str | None, model_path: str, tokenizer: str) -> Version:
         told = f"{reported or ''}@{model_path}" if reported or model_path else ""

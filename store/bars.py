@@ -18,9 +18,10 @@ from fingerprint.conversation import Message
 from fingerprint.text import normalise, utf8
 from store.types import Query
 
-__all__ = ["Bars", "items_of", "scopes_of", "text_digest"]
+__all__ = ["ENTRY_ITEM", "SESSION_SCOPE", "Bars", "items_of", "scopes_of", "text_digest"]
 
-_ENTRY: Final = b"e"
+ENTRY_ITEM: Final = b"e"
+SESSION_SCOPE: Final = b"s"
 _KEY: Final = b"k"
 _TEXT: Final = b"t"
 
@@ -34,7 +35,7 @@ def items_of(*, entry_id: str | None, exact_key: bytes | None, answer_digest: by
     """Return the items that stand for an answer; what is None has none."""
     items = []
     if entry_id is not None:
-        items.append(_ENTRY + entry_id.encode())
+        items.append(ENTRY_ITEM + entry_id.encode())
     if exact_key is not None:
         items.append(_KEY + exact_key)
     if answer_digest is not None:
@@ -50,7 +51,7 @@ def scopes_of(query: Query, *, here: bool) -> tuple[bytes, ...]:
     """
     scopes = []
     if query.session is not None:
-        scopes.append(b"s" + query.partition + utf8(query.session))
+        scopes.append(SESSION_SCOPE + query.partition + utf8(query.session))
     links = list(_chain(query))
     scopes += links[-1:] if here else links[:-1]
     return tuple(scopes)

@@ -19,16 +19,19 @@ from typing import Final, Literal, TypeVar
 from sqlalchemy import Connection
 
 from fingerprint.conversation import Message, Turn
+from fingerprint.dates import agree
 from fingerprint.embedding.base import TextEmbedder
 from fingerprint.keys import place_key
 from fingerprint.text import normalise, utf8
-from store import reads
+from store import audit, epochs, reads
+from store.asked_again import AskedAgain, rater_of
+from store.audit import AuditRow, NoteWrite
 from store.bars import Bars, items_of, scopes_of, text_digest
 from store.canonical import Canonical, Reference, Servable, canonical, reference
 from store.checks import Checks, CheckSettings
 from store.codec import unpack_question
 from store.comparing import Comparer
-from store.counters import Failures, kind_of
+from store.counters import BreakerState, Failures, kind_of
 from store.database import Database
 from store.decide import Objections, decide
 from store.drift import Drift
@@ -37,9 +40,11 @@ from store.errors import StoreUnavailable, UnknownDimension
 from store.hits import Hits
 from store.ids import IdMaker
 from store.index import one_thread
+from store.marks import DoubtWrite, FeedbackWrite, SightingWrite
 from store.memory import Kept, Memory
 from store.pool import Pool, Unanswered
 from store.prints import Prints
+from store.rebuild import Rebuilder
 from store.recent import Recent
 from store.replicas import Followed
 from store.retrieval import candidates, retrieve
@@ -47,14 +52,15 @@ from store.rows import EntryRow, StoreStats, row_of
 from store.settings import StoreSettings
 from store.stages import staged
 from store.types import Answer, Candidate, Decision, Hit, Policy, Query, ReuseConfidence
+from store.value import Lives, expected_saving, length_of
 from store.vectors import Vectors
 from store.writer import Writer
 from store.writes import (
     CorrectWrite,
+    EpochWrite,
     Followers,
     PlaceWrite,
     PurgeWrite,
-    RateWrite,
     RecordWrite,
     RetractWrite,
     SessionWrite,
@@ -66,6 +72,7 @@ __all__ = ["Cache"]
 
 T = TypeVar("T")
 
+_GONE: Final = "the entry is gone"
 _TIDY_EVERY_S: Final = 60.0
 _BACKFILL: Final = 10_000  # entries without vectors that are made up for at a start
 _SESSIONS: Final = 100_000
@@ -102,6 +109,9 @@ class Cache:
         self._index = database.neighbours(settings)
         self._bars = Bars()
         self._recent = Recent()
+        self._again = AskedAgain()
+        self._lives = Lives(settings.long_life_tokens, settings.no_life_tokens, settings.medium_ttl_s)
+        self.epoch = 0  # see `store.epochs`
         self._followers = Followers(self._index, self._memory, self._bars)
         self._writer = Writer(
             database.writer,
@@ -140,6 +150,8 @@ class Cache:
         self._deciders = Pool("decide", 1, settings.decide_deadline_ms / 1000, self.failures)
         self._link = database.link(settings, self.failures)
         self._leases = database.leases(settings, self.failures)
+        self._rebuilder = Rebuilder(self._index, database.upkeep, self.failures, clock)
+        self._trips = 0
         self._upkeep = ThreadPoolExecutor(1, "antiphon-upkeep", initializer=one_thread)
         self._tending = ThreadPoolExecutor(1, "antiphon-tending", initializer=one_thread)
         self._tidy: asyncio.Task[None] | None = None
@@ -281,10 +293,17 @@ class Cache:
             self._prints.lacking(chosen, decision, self.checks.policy.verify)
             if decision.level != "answer" or decision.entry_id is None:
                 return decision, None
-            hit = await self._hit_for(query, decision, chosen)
-            if hit is None:  # taken out of circulation while it was being judged
-                return Decision("miss", "the entry is gone", None, 0.0, decision.judgements), None
-            return decision, hit
+            while True:
+                hit, why_not = await self._hit_for(query, decision, chosen)
+                if hit is not None:
+                    return self._unless_asked_again(query, decision, hit)
+                # Expired or taken out of circulation while it was being judged, or said here already: the next one.
+                chosen = [one for one in chosen if one.entry_id != decision.entry_id]
+                if not chosen or why_not != _GONE:
+                    return Decision("miss", why_not, None, 0.0, decision.judgements), None
+                decision = await self._decide(query, chosen, thorough)
+                if decision.level != "answer" or decision.entry_id is None:
+                    return decision, None
         except Unanswered as miss:
             return Decision("miss", miss.reason), None
         except Exception as error:  # whatever it is, the request must go on
@@ -302,6 +321,10 @@ class Cache:
     def served_before(self, query: Query) -> bool:
         """Whether the same session already got an answer to this literal turn; False without a session."""
         return query.session is not None and self._recent.has_answered(query.session, query.exact_key)
+
+    def paused(self) -> bool:
+        """Whether look-ups in the database are pausing after failures: turns are better forwarded at once."""
+        return self._readers.breaker.state == "open"
 
     # ------------------------------------------------------------------------------------------ for the backend's cache
 
@@ -372,17 +395,19 @@ class Cache:
         """Return a fresh entry id, for headers that are sent before the answer is known."""
         return self._new_id(self._clock())
 
-    def record(self, query: Query, answer: Answer, *, entry_id: str | None = None) -> str:
+    def record(self, query: Query, answer: Answer, *, entry_id: str | None = None, epoch: int | None = None) -> str:
         """Store a complete answer; returns its entry id (``entry_id`` where one was reserved, else a new one).
 
         `exact_now` finds it at once, `search` as soon as its vectors are ready, and it survives once it is committed
         (`flush`). It replaces what answered this exact key before. Where the queue is full, or question and answer
-        together are over ``max_entry_kib``, it is not stored, and counted.
+        together are over ``max_entry_kib``, it is not stored, and counted. ``epoch`` is that in which the turn was
+        begun (default: the present one): an answer of an older one is not stored.
         """
         now = self._clock()
         new = entry_id or self._new_id(now)
         try:
-            self._record(query, answer, new, now)
+            if epoch is None or epoch == self.epoch:
+                self._record(query, answer, new, now)
         except Exception as error:
             self.failures.note("record", error)
         return new
@@ -400,12 +425,19 @@ class Cache:
         except Exception as error:
             self.failures.note("follow", error)
 
+    def regenerated(self, query: Query) -> None:
+        """A session asks once more for an answer it has had: a doubt about what it was served, if that was a hit."""
+        now = self._clock()
+        entry_id = self._again.regenerated(query, now)
+        if entry_id is not None:
+            self._doubt(query, entry_id, "regenerate", now)
+
     async def correct(self, query: Query) -> int:
         """The turn corrects the answer before it: that answer is withdrawn; returns how many entries were affected.
 
-        The entry becomes suspect (served to nobody until a fresh answer replaces it) and its wordings are dropped. In
-        this session, and in this conversation from here on, neither the entry, nor whatever answers its exact key, nor
-        the same answer text is served again.
+        The entry becomes suspect (served to nobody until a fresh answer replaces it) and its wordings are dropped; what
+        hangs from it is frozen (`store.branches`). In this session, and in this conversation from here on, neither the
+        entry, nor whatever answers its exact key, nor the same answer text is served again.
         """
         try:
             scopes = scopes_of(query, here=True)
@@ -431,20 +463,32 @@ class Cache:
 
         Raises `StoreUnavailable` where it could not be written; this process does not serve it even then.
         """
-        return await self._retract(entry_id, partition, actor, "retract", thumbs_down=False)
+        self._recent_if_any(entry_id, partition)
+        write = RetractWrite(self._followers, entry_id, partition, actor, "retract", self._clock())
+        return self._gone_if(entry_id, await asyncio.wrap_future(self._writer.ask(write)))
 
     async def feedback(
-        self, entry_id: str, rating: Literal["up", "down"], *, partition: bytes | None, actor: str = ""
+        self,
+        entry_id: str,
+        rating: Literal["up", "down"],
+        *,
+        partition: bytes | None,
+        rater: bytes | None = None,
+        actor: str = "",
     ) -> bool:
         """Take an app's rating: "down" retracts. False where there is no such entry in ``partition`` (None: in any).
 
-        Raises `StoreUnavailable` where it could not be written.
+        The same rating of the same ``rater`` (default: the partition) again changes nothing. Raises `StoreUnavailable`
+        where it could not be written.
         """
         who = actor or ("admin" if partition is None else f"partition {partition.hex()[:16]}")
-        if rating == "down":
-            self.checks.complained(entry_id)
-            return await self._retract(entry_id, partition, who, "feedback", thumbs_down=True)
-        return bool(await asyncio.wrap_future(self._writer.ask(RateWrite(entry_id, partition))))
+        by = rater or partition or b"admin"
+        write = FeedbackWrite(self._followers, entry_id, partition, by, rating, who, self._clock())
+        if rating == "up":
+            return bool(await asyncio.wrap_future(self._writer.ask(write)))
+        self.checks.complained(entry_id)
+        self._recent_if_any(entry_id, partition)
+        return self._gone_if(entry_id, await asyncio.wrap_future(self._writer.ask(write)))
 
     async def purge(self, where: Mapping[str, str], *, dry_run: bool, actor: str = "admin") -> int:
         """Delete every entry that has all the values of ``where`` (dimension → value); returns how many.
@@ -464,6 +508,28 @@ class Cache:
         purged = int(await asyncio.wrap_future(self._writer.ask(write)))
         self._memory.clear()
         return purged
+
+    async def raise_epoch(self, *, dry_run: bool, actor: str = "admin", reason: str = "") -> int:
+        """Make every answer there is unreachable at once, in every process; returns how many there were.
+
+        Answers whose generation began before are not stored. Raises `StoreUnavailable`.
+        """
+        if dry_run:
+            await asyncio.wrap_future(self._writer.ask(None))
+            return await self._admin_read(epochs.reachable)
+        self._memory.clear()
+        write = EpochWrite(actor, reason, self._clock(), self._forget_all)
+        raised: epochs.Raised = await asyncio.wrap_future(self._writer.ask(write))
+        self._learn_epoch(raised.number)
+        return raised.left
+
+    async def audit(self, *, limit: int, before: int | None = None, action: str | None = None) -> list[AuditRow]:
+        """Return the audit log, newest first, below the line ``before``. Raises `StoreUnavailable`."""
+        return await self._admin_read(partial(audit.log, limit=limit, before=before, action=action))
+
+    def note(self, action: str, target: Mapping[str, str], *, actor: str) -> None:
+        """Write a line of the audit log about something that changed no entry; never raises, never blocks."""
+        self._writer.put(NoteWrite(actor, action, target, self._clock()))
 
     async def entries(self, *, limit: int, after: str | None, where: Mapping[str, str]) -> list[EntryRow]:
         """List entries, newest first, below the id ``after``. Raises `UnknownDimension`, `StoreUnavailable`."""
@@ -510,6 +576,10 @@ class Cache:
             barred=totals.barred,
             wrong_hits_limit=self.checks.settings.wrong_hits,
             budget=self.checks.report(),
+            breakers={name: state for name, (state, _) in self._breakers().items()},
+            breaker_trips={name: trips for name, (_, trips) in self._breakers().items()},
+            index_rebuilds=self._rebuilder.count,
+            epoch=self.epoch,
         )
 
     async def answer_of(self, entry_id: str) -> Answer | None:
@@ -537,6 +607,15 @@ class Cache:
         self.failures.note("link", "out_of_step")
         return False
 
+    def _breakers(self) -> dict[str, tuple[BreakerState, int]]:
+        """Part of the look-up → whether it is pausing after failures, and how often it was."""
+        read, decide = self._readers.breaker, self._deciders.breaker
+        return {
+            "read": (read.state, read.trips),
+            "embed": self._vectors.pausing,
+            "decide": (decide.state, decide.trips),
+        }
+
     def _servable(self, query: Query, *, entry_id: str, exact_key: bytes, created_at: float, now: float) -> bool:
         """Whether an entry that the database (or the memory) shows may be served to this turn."""
         if query.max_age_s is not None and now - created_at >= query.max_age_s:
@@ -549,6 +628,8 @@ class Cache:
         now = self._clock()
         if now >= kept.expires_at:
             self._memory.forget(query.exact_key)
+            return None
+        if kept.sightings <= self.settings.min_repeats:
             return None
         if (
             not self.checks.serves(kept)
@@ -598,8 +679,9 @@ class Cache:
             context_name=self._vectors.context_name,
             count=self.checks.policy.max_candidates,
             now=now,
-            servable=lambda one: self._servable(
-                query, entry_id=one.id, exact_key=one.exact_key, created_at=one.created_at, now=now
+            servable=lambda one: (
+                self._servable(query, entry_id=one.id, exact_key=one.exact_key, created_at=one.created_at, now=now)
+                and agree(query.dates, one.dates)
             ),
         )
 
@@ -611,29 +693,56 @@ class Cache:
         return await self._deciders.run(work)
 
     @staged("load")
-    async def _hit_for(self, query: Query, decision: Decision, chosen: list[Candidate]) -> Hit | None:
+    async def _hit_for(self, query: Query, decision: Decision, chosen: list[Candidate]) -> tuple[Hit | None, str]:
+        """The hit that was decided for, or why it cannot be had."""
         entry_id = str(decision.entry_id)
         kept = await self._read(partial(reads.entry, entry_id=entry_id, now=self._clock()))
         if kept is None:
-            return None
+            return None, _GONE
+        if kept.sightings <= self.settings.min_repeats:
+            if kept.exact_key != query.exact_key:  # the same words again are counted with the new answer
+                self._writer.put(SightingWrite(entry_id))
+            return None, "not asked often enough yet"
         hit = self._hit(query, kept, confidence=decision.confidence, exact=False)
-        same_place = any(one.entry_id == entry_id and one.same_place for one in chosen)
         if hit is None:
-            return None
-        return replace(
+            return None, _GONE
+        same_place = any(one.entry_id == entry_id and one.same_place for one in chosen)
+        decided = replace(
             hit,
             state="suspect" if decision.suspect else "active",
             node=hit.node if same_place else None,
             kind=decision.kind or ("same_place" if same_place else "other_context"),
             decided=decision.confidence,
         )
+        return decided, ""
+
+    def _unless_asked_again(self, query: Query, decision: Decision, hit: Hit) -> tuple[Decision, Hit | None]:
+        now = self._clock()
+        again = self._again.again(query, hit.entry_id, now)
+        if again is None:
+            return decision, hit
+        self._doubt(query, hit.entry_id, "reask", now)
+        if again == "beside":
+            return decision, hit
+        return Decision("miss", "asked again right after it", None, 0.0, decision.judgements), None
+
+    def _doubt(self, query: Query, entry_id: str, kind: Literal["regenerate", "reask"], now: float) -> None:
+        limit = self.settings.doubts_to_suspect
+        self._writer.put(DoubtWrite(self._followers, entry_id, rater_of(query), kind, limit, now))
 
     async def _read(self, work: Callable[[Connection], T]) -> T:
         def connected() -> T:
             with self._database.readers.connect() as connection:
                 return work(connection)
 
-        return await self._readers.run(connected)
+        try:
+            return await self._readers.run(connected)
+        finally:
+            trips = self._readers.breaker.trips
+            if trips > self._trips:  # slow or broken: what the index holds is made anew, off everybody's path
+                self._trips = trips
+                if self._rebuilder.ask() and not self._closed:
+                    self._tending.submit(self._rebuilder.run)
 
     # ------------------------------------------------------------------------------------------ inside: writing
 
@@ -648,12 +757,14 @@ class Cache:
         self._recent.recorded(query.exact_key, entry_id)
         self._memory.forget(query.exact_key)
         ttl = self.settings.default_ttl_s if query.ttl_s is None else query.ttl_s
+        if ttl > 0:
+            ttl = self._lives.of(expected_saving(length_of(answer.completion_tokens, answer.text), 0, 1.0), ttl)
         large = _weight(query, answer) > self.settings.max_entry_kib * 1024
         if ttl <= 0 or large:
             if large:
                 self.failures.note("record", "too_large")
             if after is not None:
-                self._writer.put(PlaceWrite(after, entry_id, now))
+                self._writer.put(PlaceWrite(after, entry_id, now, query.place_key))
             return
         stored = self._writer.put(
             RecordWrite(
@@ -672,15 +783,19 @@ class Cache:
                 place_after=after,
                 session=query.session,
                 replaced=self._drift.replaced,
+                epoch=self.epoch,
+                lives=self._lives,
+                dates=query.dates,
             )
         )
         if not stored:
             return
         self._recent.settle(query.exact_key, now)
-        self._memory.put(
-            query.exact_key,
-            Kept(entry_id, query.exact_key, entry_id, answer, text_digest(answer.text), now, now + ttl),
-        )
+        if not self.settings.min_repeats:  # else only the database knows how often it was asked
+            self._memory.put(
+                query.exact_key,
+                Kept(entry_id, query.exact_key, entry_id, answer, text_digest(answer.text), now, now + ttl),
+            )
         if query.semantic:
             self._vectors.make(entry_id, query.turn, answer.text)
 
@@ -689,9 +804,10 @@ class Cache:
         self._hits.count(hit.entry_id, now)
         self.checks.served(hit)
         node = hit.node or self._new_id(now)
+        after = _place_after(query, hit.answer if said is None else replace(hit.answer, text=said))
+        self._again.served(query, hit.entry_id, after, now)
         # A turn that was found by its own exact key is settled already, unless that write was dropped or is long ago.
         if not hit.exact or said is not None or not self._recent.settled(query.exact_key, now):
-            after = _place_after(query, hit.answer if said is None else replace(hit.answer, text=said))
             if not hit.exact:
                 suspect = hit.state == "suspect"
                 if not suspect and said is None:
@@ -703,22 +819,30 @@ class Cache:
                 )
             if after is not None:
                 self._recent.places[after] = node
-                self._writer.put(PlaceWrite(after, node, now))
+                self._writer.put(PlaceWrite(after, node, now, query.place_key))
             self._recent.settle(query.exact_key, now)
         if query.session is not None and self._recent.answered(query.session, query.exact_key):
             self._writer.put(SessionWrite(query.session, query.exact_key, node, now))
 
-    async def _retract(
-        self, entry_id: str, partition: bytes | None, actor: str, action: str, *, thumbs_down: bool
-    ) -> bool:
+    def _recent_if_any(self, entry_id: str, partition: bytes | None) -> None:
         if partition is None:
             self._recent.retracted(entry_id)  # at once; whose entry it is is known to the database only
-        write = RetractWrite(self._followers, entry_id, partition, actor, action, self._clock(), thumbs_down)
-        found = bool(await asyncio.wrap_future(self._writer.ask(write)))
+
+    def _gone_if(self, entry_id: str, found: object) -> bool:
         if found:
             self._recent.retracted(entry_id)
             self._memory.remove(entry_id)
-        return found
+        return bool(found)
+
+    def _forget_all(self) -> None:
+        self._memory.clear()
+        self._index.clear()
+
+    def _learn_epoch(self, number: int) -> None:
+        """Another process may have raised it."""
+        if number > self.epoch:
+            self.epoch = number
+            self._forget_all()
 
     async def _admin_read(self, work: Callable[[Connection], T]) -> T:
         def connected() -> T:
@@ -746,9 +870,15 @@ class Cache:
                     sessions_since=now - self.settings.session_hours * 3_600,
                     bars_since=now - _BARS_DAYS * 86_400,
                     max_entries=self.settings.max_entries,
+                    max_bytes=self.settings.max_mib * 2**20,
+                    cold_since=now - self.settings.cold_days * 86_400,
+                    cold_hits=self.settings.cold_hits,
                 )
                 while await asyncio.wrap_future(self._writer.ask(write)) >= write.limit:
                     pass
+                if self._rebuilder.due:
+                    await loop.run_in_executor(self._tending, self._rebuilder.run)
+                self._learn_epoch(await self._admin_read(epochs.current))
                 await loop.run_in_executor(self._tending, self._index.keep_up)
             except Exception as error:
                 self.failures.note("tidy", error)
@@ -760,9 +890,14 @@ class Cache:
         left: list[tuple[str, Turn]] = []
         if self._link is not None:  # before anything is read that others might change
             followed = Followed(self._memory, self._recent, self._bars)
-            handlers = {**followed.handlers(), "evidence": self.checks.heard}
+            handlers = {
+                **followed.handlers(),
+                "evidence": self.checks.heard,
+                "epoch": lambda values: self._learn_epoch(max(int(value) for value in values)),
+            }
             self._link.start(handlers, followed.forget)
         with self._database.upkeep.connect() as connection:
+            self.epoch = epochs.current(connection)
             self._index.load(connection, now, self.failures)
             for scope, item in reads.bars(connection, now - _BARS_DAYS * 86_400):
                 self._bars.add((scope,), (item,))

@@ -7,12 +7,13 @@ import sqlite3
 import threading
 import time
 from collections import Counter
-from typing import Final
+from collections.abc import Callable
+from typing import Final, Literal, TypeAlias
 
 from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-__all__ = ["Breaker", "Failures", "kind_of"]
+__all__ = ["Breaker", "BreakerState", "Failures", "kind_of"]
 
 log = logging.getLogger(__name__)
 
@@ -92,29 +93,65 @@ class Failures:
             return dict(self._counts)
 
 
+BreakerState: TypeAlias = Literal["closed", "open", "trying"]
+"""``closed``: everything is tried; ``open``: nothing is; ``trying``: the pause is over, one attempt decides."""
+
+
 class Breaker:
     """After ``failures`` in a row nothing is tried for ``pause_s`` seconds; then one attempt decides.
 
-    Keeps a broken part from costing every request its deadline.
+    Every attempt that fails doubles the pause, up to ``longest_pause_s``; one that works ends it. Keeps a broken part
+    from costing every request its deadline, and a part that struggles from being run over the moment it comes back.
+    For one thread.
     """
 
-    def __init__(self, failures: int = 5, pause_s: float = 2.0) -> None:
+    def __init__(
+        self,
+        failures: int = 5,
+        pause_s: float = 2.0,
+        longest_pause_s: float = 120.0,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._limit = failures
-        self._pause_s = pause_s
+        self._shortest_s = pause_s
+        self._longest_s = longest_pause_s
+        self._clock = clock
         self._in_a_row = 0
+        self._pause_s = pause_s
         self._until = 0.0
+        self._tries_until = 0.0
+        self.trips = 0  # how often it opened
 
     @property
-    def open(self) -> bool:
-        """Whether nothing should be tried now."""
-        return self._in_a_row >= self._limit and time.monotonic() < self._until
+    def state(self) -> BreakerState:
+        """Whether things are tried."""
+        if self._in_a_row < self._limit:
+            return "closed"
+        return "open" if self._clock() < self._until else "trying"
+
+    def allows(self) -> bool:
+        """Whether to try now. Where the pause is over only the first to ask may, until it is known how that went."""
+        state = self.state
+        now = self._clock()
+        if state == "trying" and now >= self._tries_until:
+            self._tries_until = now + self._shortest_s  # nobody may ever tell how it went
+            return True
+        return state == "closed"
 
     def worked(self) -> None:
         """Note a success."""
         self._in_a_row = 0
+        self._pause_s = self._shortest_s
+        self._tries_until = 0.0
 
     def failed(self) -> None:
         """Note a failure."""
+        was = self.state
         self._in_a_row += 1
-        if self._in_a_row >= self._limit:
-            self._until = time.monotonic() + self._pause_s
+        if was == "trying":
+            self._pause_s = min(2 * self._pause_s, self._longest_s)
+        if was != "open" and self._in_a_row >= self._limit:
+            self.trips += 1
+            self._until = self._clock() + self._pause_s
+            self._tries_until = 0.0

@@ -21,6 +21,7 @@ from typing import Final
 
 from fingerprint.embedding.base import Embedding, TextEmbedder
 from fingerprint.text import utf8
+from store.counters import BreakerState
 
 __all__ = [
     "EmbedderBusy",
@@ -115,6 +116,7 @@ class EmbeddingService:
         self._failures_in_a_row = 0
         self._pause_s = _FIRST_PAUSE_S
         self._paused_until = float("-inf")
+        self.trips = 0  # pauses so far
         self._logged_at = float("-inf")
         self._counts = dict.fromkeys(("embedded", "from_memory", "refused", "busy", "slow", "failed", "down"), 0)
         self._seconds = 0.0
@@ -127,6 +129,13 @@ class EmbeddingService:
     def name(self) -> str:
         """Name of the embedder; part of the identity."""
         return self._embedder.name
+
+    @property
+    def state(self) -> BreakerState:
+        """Whether the embedder is asked at all, after failures."""
+        if self._clock() < self._paused_until:
+            return "open"
+        return "trying" if self._pause_s > _FIRST_PAUSE_S else "closed"  # a success ends it
 
     def remembered(self, text: str) -> tuple[bool, Embedding | None]:
         """Return whether the vector of ``text`` is in memory, and it (``None`` there: no embedder can read it)."""
@@ -349,6 +358,7 @@ class EmbeddingService:
         self._failures_in_a_row += 1
         if self._failures_in_a_row >= self._failures_allowed and self._clock() >= self._paused_until:
             self._paused_until = self._clock() + self._pause_s
+            self.trips += 1
             self._pause_s = min(2 * self._pause_s, _LONGEST_PAUSE_S)
             # One more failure after the pause starts the next one; a success starts the count anew.
             self._failures_in_a_row = self._failures_allowed - 1

@@ -134,6 +134,7 @@ class VectorIndex:
         self._threshold = ivf_threshold
         self._shelves: dict[Bucket, _Shelf] = {}
         self._lock = threading.Lock()
+        self._missed: list[tuple[Bucket, Numbers, Floats | None]] | None = None  # changes during `rebuild`
 
     def __len__(self) -> int:
         with self._lock:
@@ -151,6 +152,8 @@ class VectorIndex:
         """
         rows = np.ascontiguousarray(vectors, dtype=np.float32)
         with self._lock:
+            if self._missed is not None:
+                self._missed.append((bucket, np.asarray(numbers, dtype=np.int64), rows))
             shelf = self._shelves.get(bucket)
             if shelf is None:
                 shelf = self._shelves[bucket] = _Shelf(rows.shape[1])
@@ -158,9 +161,11 @@ class VectorIndex:
             raise ValueError(f"vectors of {rows.shape[1]} dimensions in a space of {shelf.dimension}")
         shelf.add(np.asarray(numbers, dtype=np.int64), rows)
 
-    def remove(self, bucket: Bucket, numbers: Sequence[int]) -> int:
+    def remove(self, bucket: Bucket, numbers: Sequence[int] | Numbers) -> int:
         """Remove what is there of ``numbers``; returns how many were."""
         with self._lock:
+            if self._missed is not None:
+                self._missed.append((bucket, np.asarray(numbers, dtype=np.int64), None))
             shelf = self._shelves.get(bucket)
         if shelf is None:
             return 0
@@ -200,6 +205,35 @@ class VectorIndex:
     def totals(self, connection: Connection) -> tuple[int, int]:
         """Return how many vectors there are, in how many buckets."""
         return len(self), self.buckets
+
+    def clear(self) -> None:
+        """Remove everything."""
+        with self._lock:
+            self._shelves = {}
+            if self._missed is not None:
+                self._missed.clear()
+
+    def rebuild(self, connection: Connection, now: float, failures: Failures) -> None:
+        """Load a new index, then take its place; searches and changes go on with the old one meanwhile.
+
+        Changes made meanwhile are made in the new one too, whether or not they were loaded already. Only one thread may
+        do so at a time. Where loading fails, that is raised and the old index stays.
+        """
+        with self._lock:
+            self._missed = []
+        fresh = VectorIndex(self._threshold)
+        try:
+            fresh.load(connection, now, failures)
+        except BaseException:
+            with self._lock:
+                self._missed = None
+            raise
+        with self._lock:
+            for bucket, numbers, vectors in self._missed or ():
+                fresh.remove(bucket, numbers)
+                if vectors is not None:
+                    fresh.add(bucket, numbers, vectors)
+            self._shelves, self._missed = fresh._shelves, None
 
     def due(self) -> list[Bucket]:
         """Return the buckets that have outgrown their form."""

@@ -25,6 +25,7 @@ class Kept:
     text_digest: bytes
     created_at: float
     expires_at: float
+    sightings: int = 1  # times it was asked
     # Of the decision that made it a wording (`store.checks`):
     kind: Kind = "exact"
     confidence: float = 1.0

@@ -16,9 +16,12 @@ __all__ = [
     "Bar",
     "Base",
     "Change",
+    "ClosedNode",
     "Entry",
+    "Epoch",
     "Evidence",
     "Identity",
+    "Mark",
     "Place",
     "Purge",
     "SessionTurn",
@@ -104,6 +107,10 @@ class Entry(Base):
     question: Mapped[bytes] = mapped_column(LargeBinary)  # codec.pack_question
     answer: Mapped[bytes] = mapped_column(LargeBinary)  # codec.pack_answer: body and text
     direct: Mapped[bytes | None] = mapped_column(_Key)  # retrieval.scoped_direct; None: it asks for no numbered thing
+    # Added by later revisions, so behind the large ones: nothing that is read for every turn.
+    sightings: Mapped[int] = mapped_column(Integer, server_default="1")  # times asked, not served included
+    doubts: Mapped[int] = mapped_column(Integer, server_default="0")  # weak signs that it was wrong: `store.marks`
+    dates: Mapped[str] = mapped_column(Text, server_default="")  # what "yesterday" meant in it: `fingerprint.dates`
 
 
 class Vector(Base):
@@ -133,6 +140,7 @@ class Wording(Base):
     __table_args__ = (
         Index("ix_wordings_entry", "entry_number"),
         Index("ix_wordings_node", "node"),
+        Index("ix_wordings_parent", "parent"),
         {"sqlite_with_rowid": False},
     )
 
@@ -182,6 +190,39 @@ class Bar(Base):
     at: Mapped[float] = mapped_column(Float)
 
 
+class ClosedNode(Base):
+    """A node on a corrected branch: what hangs from it is read-only (`store.branches`)."""
+
+    __tablename__ = "closed_nodes"
+    __table_args__ = (Index("ix_closed_nodes_at", "at"), {"sqlite_with_rowid": False})
+
+    node: Mapped[str] = mapped_column(_Id, primary_key=True)
+    at: Mapped[float] = mapped_column(Float)
+
+
+class Mark(Base):
+    """What one rater thinks of an entry; the same said twice counts once (`store.marks`)."""
+
+    __tablename__ = "marks"
+    __table_args__ = {"sqlite_with_rowid": False}  # noqa: RUF012
+
+    entry_number: Mapped[int] = mapped_column(ForeignKey("entries.number", ondelete="CASCADE"), primary_key=True)
+    rater: Mapped[bytes] = mapped_column(LargeBinary, primary_key=True)
+    kind: Mapped[str] = mapped_column(String(12), primary_key=True)  # "up", "down", "regenerate", "reask"
+    value: Mapped[int] = mapped_column(Integer)  # +1 or -1
+    at: Mapped[float] = mapped_column(Float)
+
+
+class Epoch(Base):
+    """A raised epoch: no entry up to ``last_entry`` is reached any more (`store.epochs`)."""
+
+    __tablename__ = "epochs"
+
+    number: Mapped[int] = mapped_column(_Number, primary_key=True, autoincrement=True)
+    last_entry: Mapped[int] = mapped_column(_Number)
+    at: Mapped[float] = mapped_column(Float)
+
+
 class Purge(Base):
     """Audit log: who took what out of circulation, and when. Never holds message texts."""
 
@@ -190,7 +231,7 @@ class Purge(Base):
     number: Mapped[int] = mapped_column(_Number, primary_key=True, autoincrement=True)
     at: Mapped[float] = mapped_column(Float)
     actor: Mapped[str] = mapped_column(Text)
-    action: Mapped[str] = mapped_column(Text)  # "purge", "retract", "feedback", "correction"
+    action: Mapped[str] = mapped_column(Text)  # one of `store.audit.ACTIONS`
     target: Mapped[str] = mapped_column(Text)  # JSON
     entries: Mapped[int] = mapped_column(Integer)  # how many were affected
 

@@ -49,6 +49,12 @@ class Neighbours(Protocol):
     def load(self, connection: Connection, now: float, failures: Failures) -> None:
         """Get ready to search what the database holds."""
 
+    def rebuild(self, connection: Connection, now: float, failures: Failures) -> None:
+        """Make anew what is held in memory, without keeping anybody waiting."""
+
+    def clear(self) -> None:
+        """Nothing that was added so far may be found any more."""
+
     def keep_up(self) -> None:
         """Do what a grown store needs; may take minutes."""
 

@@ -38,12 +38,12 @@ class Pool:
         self._failures = failures
         self._limit = _WAITING_FOR_EACH * threads
         self._pending = 0
-        self._breaker = Breaker()
+        self.breaker = Breaker()
         self._pool = ThreadPoolExecutor(threads, f"antiphon-{name}", initializer=one_thread)
 
     async def run(self, work: Callable[[], T]) -> T:
         """Return what ``work`` returns; any failure is counted and raised as `Unanswered`."""
-        if self._breaker.open:
+        if not self.breaker.allows():
             raise Unanswered(f"{self._name}: pausing after failures")
         if self._pending >= self._limit:
             self._failures.note(self._name, "busy")
@@ -60,10 +60,10 @@ class Pool:
             async with asyncio.timeout(self._deadline_s):
                 result = await asyncio.wrap_future(future)
         except Exception as error:
-            self._breaker.failed()
+            self.breaker.failed()
             self._failures.note(self._name, error)
             raise Unanswered(f"{self._name}: {kind_of(error)}") from None
-        self._breaker.worked()
+        self.breaker.worked()
         return result
 
     def close(self) -> None:

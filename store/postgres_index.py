@@ -89,6 +89,13 @@ class PostgresIndex:
         """Find the indexes there are."""
         self._find(connection)
 
+    def rebuild(self, connection: Connection, now: float, failures: Failures) -> None:
+        """Nothing is held here; the indexes there are may be others."""
+        self._find(connection)
+
+    def clear(self) -> None:
+        """Nothing is held here: the entries themselves say that they are no longer reached."""
+
     def keep_up(self) -> None:
         """Give each space that has grown large an index (minutes for a million vectors), unless another process does.
 

@@ -13,6 +13,7 @@ from sqlalchemy import ColumnElement, Connection, Row, bindparam, func, select
 from store.bars import text_digest
 from store.codec import unpack_answer
 from store.drift import UNSETTLED
+from store.epochs import in_epoch
 from store.errors import UnknownDimension
 from store.memory import Kept
 from store.models import AnswerVersion, Bar, Entry, Identity, Place, SessionTurn, Vector, Wording
@@ -40,6 +41,7 @@ __all__ = [
 
 _SERVABLE: Final = "active"
 _SERVED: Final = Entry.unserved_until <= bindparam("now")
+_READABLE: Final = ("active", "frozen")  # by the literal conversation; frozen ones are found in no other way
 
 _KEPT = (
     Entry.id,
@@ -50,10 +52,17 @@ _KEPT = (
     Entry.prompt_tokens,
     Entry.completion_tokens,
     Entry.seconds,
+    Entry.sightings,
 )
 _EXACT = (
     select(*_KEPT)
-    .where(Entry.exact_key == bindparam("key"), Entry.state == _SERVABLE, _SERVED, Entry.expires_at > bindparam("now"))
+    .where(
+        Entry.exact_key == bindparam("key"),
+        Entry.state.in_(_READABLE),
+        _SERVED,
+        Entry.expires_at > bindparam("now"),
+        in_epoch(),
+    )
     .order_by(Entry.number.desc())
     .limit(1)
 )
@@ -61,12 +70,16 @@ _WORDING = (
     select(*_KEPT, Wording.node, Wording.kind, Wording.confidence, Wording.suspect, Wording.agreements)
     .join(Entry, Entry.number == Wording.entry_number)
     .where(
-        Wording.exact_key == bindparam("key"), Entry.state == _SERVABLE, _SERVED, Entry.expires_at > bindparam("now")
+        Wording.exact_key == bindparam("key"),
+        Entry.state.in_(_READABLE),
+        _SERVED,
+        Entry.expires_at > bindparam("now"),
+        in_epoch(),
     )
     .limit(1)
 )
 _ENTRY = select(*_KEPT).where(
-    Entry.id == bindparam("id"), Entry.state == _SERVABLE, _SERVED, Entry.expires_at > bindparam("now")
+    Entry.id == bindparam("id"), Entry.state == _SERVABLE, _SERVED, Entry.expires_at > bindparam("now"), in_epoch()
 )
 _QUESTION_OF = select(Entry.question).where(Entry.id == bindparam("id"))
 _NODE = select(Place.node).where(Place.place_key == bindparam("key"))
@@ -79,6 +92,7 @@ _NEAR = (
     Entry.created_at,
     Entry.question,
     Entry.fingerprint,
+    Entry.dates,
     Vector.window,
     Vector.topic,
     Vector.context,
@@ -93,6 +107,7 @@ _NEAREST = (
         _SERVED,
         Entry.semantic,
         Entry.expires_at > bindparam("now"),
+        in_epoch(),
     )
 )
 _CHILDREN = (
@@ -106,6 +121,7 @@ _CHILDREN = (
         _SERVED,
         Entry.semantic,
         Entry.expires_at > bindparam("now"),
+        in_epoch(),
         Entry.partition == bindparam("partition"),
         Vector.space == bindparam("space"),
         Vector.query.is_not(None),
@@ -149,6 +165,7 @@ def _kept(row: Any, node: str) -> Kept | None:
         text_digest=text_digest(answer.text),
         created_at=row.created_at,
         expires_at=row.expires_at,
+        sightings=row.sightings,
     )
 
 
@@ -200,6 +217,7 @@ class Near:
     created_at: float
     question: bytes
     fingerprint: bytes | None
+    dates: str
     window: bytes | None
     topic: bytes | None
     context: str  # the strategy that made window and topic
@@ -252,7 +270,13 @@ class StoredVectors:
 _ALL_VECTORS = (
     select(Vector.number, Entry.partition, Entry.identity_number, Vector.space, Vector.query)
     .join(Entry, Entry.number == Vector.number)
-    .where(Entry.state == _SERVABLE, Entry.semantic, Entry.expires_at > bindparam("now"), Vector.query.is_not(None))
+    .where(
+        Entry.state == _SERVABLE,
+        Entry.semantic,
+        Entry.expires_at > bindparam("now"),
+        in_epoch(),
+        Vector.query.is_not(None),
+    )
 )
 
 
@@ -310,7 +334,7 @@ def unembedded(connection: Connection, now: float, limit: int) -> list[Unembedde
     rows = connection.execute(
         select(Entry.id, Entry.question)
         .outerjoin(Vector, Vector.number == Entry.number)
-        .where(Entry.state == _SERVABLE, Entry.semantic, Entry.expires_at > now, Vector.number.is_(None))
+        .where(Entry.state == _SERVABLE, Entry.semantic, Entry.expires_at > now, in_epoch(), Vector.number.is_(None))
         .order_by(Entry.number.desc())
         .limit(limit)
     )
@@ -391,6 +415,8 @@ def listing(connection: Connection, *, where: Mapping[str, str], after: str | No
             Entry.last_used_at,
             Entry.thumbs_up,
             Entry.thumbs_down,
+            Entry.doubts,
+            Entry.sightings,
             Entry.prompt_tokens,
             Entry.completion_tokens,
             Entry.seconds,

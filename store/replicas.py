@@ -32,9 +32,9 @@ def announce(connection: Connection, kind: str, *values: bytes | str) -> None:
     """Tell the other processes, once this transaction is committed.
 
     Kinds: "gone" (entry id, exact key, …), "key" (exact key, …), "bar" (scope, item, …), "session" (session, exact
-    key, …), "evidence" (of `store.checks`), "everything"; whoever adds one gives `Followed` (or `Link.start`) a
-    handler for it. A kind that a process does not know makes it forget everything it holds in memory, so that a newer
-    release can run beside an older one.
+    key, …), "evidence" (of `store.checks`), "epoch" (number), "everything"; whoever adds one gives `Followed` (or
+    `Link.start`) a handler for it. A kind that a process does not know makes it forget everything it holds in memory,
+    so that a newer release can run beside an older one.
     """
     said: Said | None = connection.info.get(_SAID)
     if said is not None:

@@ -51,6 +51,8 @@ class EntryRow:
     wordings: int
     thumbs_up: int
     thumbs_down: int
+    doubts: int  # weak signs that it was wrong: asked again, regenerated, corrected
+    sightings: int  # times it was asked while it was not served
     prompt_tokens: int
     completion_tokens: int
     seconds: float
@@ -78,6 +80,10 @@ class StoreStats:
     database_bytes: int
     queued_writes: int
     failures: dict[str, int]  # by kind, such as "read.locked"
+    breakers: dict[str, str]  # part ("read", "embed", "decide") → "closed", "open" or "trying"
+    breaker_trips: dict[str, int]  # part → how often its breaker opened
+    index_rebuilds: int
+    epoch: int
     suspects: int = 0  # wordings that are not verified yet
     unsettled: int = 0  # entries not served because the answers to their question keep changing
     barred: int = 0  # entries not served because checks of their question failed
@@ -124,6 +130,8 @@ def row_of(row: Row[Any], now: float) -> EntryRow:
         wordings=row.wordings,
         thumbs_up=row.thumbs_up,
         thumbs_down=row.thumbs_down,
+        doubts=row.doubts,
+        sightings=row.sightings,
         prompt_tokens=row.prompt_tokens,
         completion_tokens=row.completion_tokens,
         seconds=row.seconds,

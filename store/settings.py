@@ -81,7 +81,47 @@ class StoreSettings(BaseModel):
     max_entries: int = Field(
         200_000,
         ge=1,
-        description="Entries kept; beyond it those unused for longest are removed.",
+        description="Entries kept; beyond it the least valuable are removed: expected tokens saved (length, hits, how "
+        "far they can be trusted) over the time since their last use.",
+    )
+    max_mib: float = Field(
+        4_096.0,
+        ge=16,
+        le=16_777_216,
+        description="MiB the entries may take in the database; beyond it the least valuable are removed.",
+    )
+    cold_days: float = Field(
+        30.0, gt=0, description="Days without a hit after which an entry with fewer than `cold_hits` hits is removed."
+    )
+    cold_hits: int = Field(5, ge=0, description="Hits from which on an entry is not removed for being cold.")
+    long_life_tokens: float = Field(
+        4.0,
+        ge=0,
+        description="Expected tokens saved (length of the answer, times repeats, times how far it can be trusted) from "
+        "which on an answer lives for `default_ttl_s`; one that saves fewer lives for `medium_ttl_s`.",
+    )
+    medium_ttl_s: float = Field(
+        86_400.0, gt=0, description="Lifetime in seconds of an answer that saves few tokens (a day)."
+    )
+    no_life_tokens: float = Field(
+        0.25,
+        ge=0,
+        description="Expected tokens saved below which an answer is not stored: short ones that were corrected or "
+        "doubted again and again. 0 stores everything.",
+    )
+    min_repeats: int = Field(
+        0,
+        ge=0,
+        le=1_000,
+        description="How often a question must have been repeated before its stored answer is served. 0 serves the "
+        "first repeat.",
+    )
+    doubts_to_suspect: int = Field(
+        3,
+        ge=0,
+        le=1_000,
+        description="Sessions that ask again or regenerate right after a hit before its entry becomes suspect, if they "
+        "are at least a fifth of its hits. 0: such doubts are only counted.",
     )
     window_rounds: int = Field(
         5, ge=0, le=64, description="Rounds of history (a question and its replies) that make up the window vector."

@@ -67,6 +67,7 @@ class Query:
     max_age_s: float | None = None  # the caller's Cache-Control: max-age
     semantic: bool = True  # False: exact look-up only (opaque parts, tools, time-sensitive, …)
     ttl_s: float | None = None  # asked for by the caller or set by admission; None: the configured default
+    dates: str = ""  # what the turn's relative dates mean now (`fingerprint.dates`); part of ``exact_key`` already
 
 
 @dataclass(frozen=True, slots=True)

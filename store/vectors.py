@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from fingerprint.conversation import Turn
 from fingerprint.embedding.base import Embedding
 from fingerprint.facts import direct_key
-from store.counters import Failures
+from store.counters import BreakerState, Failures
 from store.embedding import EmbeddingService, EmbeddingUnavailable
 from store.pool import Unanswered
 from store.stages import staged
@@ -65,6 +65,11 @@ class Vectors:
         self._pool = ThreadPoolExecutor(1, "antiphon-vectors")
         self._waiting: set[Future[None]] = set()
         self._lock = threading.Lock()
+
+    @property
+    def pausing(self) -> tuple[BreakerState, int]:
+        """Whether the embedder is given a pause after failures, and how often it was so far."""
+        return ("closed", 0) if self._service is None else (self._service.state, self._service.trips)
 
     @property
     def available(self) -> bool:

@@ -6,49 +6,58 @@ Index and memory follow after the commit, through `Followers`: what the database
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
-from sqlalchemy import ColumnElement, Connection, bindparam, case, delete, func, insert, select, update
+from sqlalchemy import ColumnElement, Connection, and_, bindparam, case, delete, func, insert, not_, or_, select, update
 from sqlalchemy.dialects.postgresql import insert as upsert  # SQLite compiles it to the same words
 
 from fingerprint.conversation import Turn
 from fingerprint.keys import IdentityParts
-from store import drift
-from store.bars import Bars, items_of
+from store import branches, drift, epochs, value
+from store.bars import ENTRY_ITEM, SESSION_SCOPE, Bars, items_of
 from store.codec import pack_answer, pack_question, pack_vector
 from store.memory import Memory
-from store.models import Bar, Change, Entry, Identity, Place, Purge, SessionTurn, Vector, Wording
+from store.models import Bar, Change, ClosedNode, Entry, Identity, Place, Purge, SessionTurn, Vector, Wording
 from store.neighbours import Bucket, Neighbours
 from store.reads import conditions
 from store.replicas import announce
 from store.retrieval import scoped_direct
 from store.types import Answer, Kind
+from store.value import Lives
 from store.window import ContextVectors
 from store.writer import AfterCommit
 
 __all__ = [
     "CorrectWrite",
+    "EpochWrite",
     "FingerprintWrite",
     "Followers",
+    "Gone",
     "HitsWrite",
     "PlaceWrite",
     "PurgeWrite",
-    "RateWrite",
     "RecordWrite",
+    "Result",
     "RetractWrite",
     "SessionWrite",
     "TidyWrite",
     "VectorsWrite",
     "WordingWrite",
+    "log_change",
+    "retract",
+    "served",
 ]
 
 _LIVING: Final = ("active", "suspect")
+_OPEN: Final = ("active", "frozen")  # what is served to somebody
 _SLICE: Final = 500  # ids in one statement
 _CHANGES_S: Final = 86_400.0  # for which changes are kept: a process that heard nothing for an hour forgets everything
+_BARRED_BELOW: Final = 1_000  # entries below a corrected one that are barred by name in its session
 
 Result = tuple[Any, AfterCommit | None]
 
@@ -77,6 +86,18 @@ class Followers:
 
         return follow
 
+    def out_of_search(self, frozen: Sequence[Gone]) -> AfterCommit | None:
+        """Return what takes entries out of the index only: their literal conversation still finds them."""
+        if not any(one.bucket for one in frozen):
+            return None
+
+        def follow() -> None:
+            for one in frozen:
+                if one.bucket is not None:
+                    self.index.remove(one.bucket, [one.number])
+
+        return follow
+
 
 @dataclass(frozen=True, slots=True)
 class Gone:
@@ -95,7 +116,8 @@ _GONE = (
 )
 
 
-def _gone(connection: Connection, *where: ColumnElement[bool]) -> list[Gone]:
+def served(connection: Connection, *where: ColumnElement[bool]) -> list[Gone]:
+    """Return the entries that meet every condition, as what may have to go."""
     rows = connection.execute(_GONE.where(*where)).all()
     return [
         Gone(
@@ -108,7 +130,7 @@ def _gone(connection: Connection, *where: ColumnElement[bool]) -> list[Gone]:
     ]
 
 
-def _retract(connection: Connection, gone: Sequence[Gone], state: str = "retracted") -> None:
+def retract(connection: Connection, gone: Sequence[Gone], state: str = "retracted") -> None:
     """Take entries out of circulation with their wordings. Their nodes stay: conversations went through them."""
     _announce(connection, gone)
     for start in range(0, len(gone), _SLICE):
@@ -159,7 +181,21 @@ _IDENTITY = upsert(Identity).on_conflict_do_nothing(index_elements=[Identity.ide
 
 
 _IDENTITY_NUMBER = select(Identity.number).where(Identity.identity == bindparam("key"))
-_OLD = select(Entry.id, Entry.version).where(Entry.exact_key == bindparam("key")).order_by(Entry.number.desc()).limit(1)
+_OLD = (
+    select(
+        Entry.id,
+        Entry.version,
+        Entry.state,
+        Entry.hit_count,
+        Entry.sightings,
+        Entry.thumbs_up,
+        Entry.thumbs_down,
+        Entry.doubts,
+    )
+    .where(Entry.exact_key == bindparam("key"))
+    .order_by(Entry.number.desc())
+    .limit(1)
+)
 _DROP_WORDING = delete(Wording).where(Wording.exact_key == bindparam("key"))
 _NEW_ENTRY = insert(Entry)
 _NEW_VECTOR = insert(Vector)
@@ -187,9 +223,12 @@ class PlaceWrite:
     place_key: bytes
     node: str
     now: float
+    parent_place: bytes | None = None  # the node hangs from there, where nothing else is written of it
 
     def apply(self, connection: Connection) -> Result:
         """Write the place."""
+        if self.parent_place is not None and branches.is_closed(connection, _node(connection, self.parent_place)):
+            branches.close(connection, [self.node], self.now)
         connection.execute(_PLACE, {"place_key": self.place_key, "node": self.node, "used_at": self.now})
         return None, None
 
@@ -230,20 +269,40 @@ class RecordWrite:
     answer: Answer
     place_after: bytes | None  # the next turn will hang from there
     session: str | None
+    epoch: int  # in which the turn was begun
+    lives: Lives
+    dates: str = ""
     replaced: Callable[[bytes, str, str], None] | None = None  # told after the commit: question key, old id, new id
 
     def apply(self, connection: Connection) -> Result:
-        """Replace what answered this question before, and write entry, place and session."""
-        old: Any = connection.execute(_OLD, {"key": self.exact_key}).first()
+        """Replace what answered this question before, and write entry, place and session.
+
+        Not stored is an answer begun in an older epoch, one that is not worth it, and one that would replace a frozen
+        entry. On a corrected branch it is frozen from the start.
+        """
+        if epochs.current(connection) != self.epoch:
+            return None, self._forget
+        parent = _node(connection, self.place_key)
+        closed = branches.is_closed(connection, parent)
+        if closed:
+            branches.close(connection, [self.id], self.created_at)
+        same: Any = connection.execute(_OLD, {"key": self.exact_key}).first()
+        expires_at = self._expires_at(same)
         replaced: list[Gone] = []
-        if old is not None:
-            replaced = _gone(connection, Entry.exact_key == self.exact_key, Entry.state.in_(_LIVING))
+        if same is not None:
+            replaced = served(connection, Entry.exact_key == self.exact_key, Entry.state.in_(_LIVING))
+        if expires_at <= self.created_at or (same is not None and same.state == "frozen"):
+            retract(connection, replaced)
+            if self.place_after is not None:
+                PlaceWrite(self.place_after, self.id, self.created_at).apply(connection)
+            return None, self._forget
+        old = same
         question = drift.question_key(self.turn, self.partition, self.identity, self.place_key)
         others = drift.earlier(connection, question, self.exact_key, self.turn)
         if others:
-            replaced += _gone(connection, Entry.number.in_([one.number for one in others]))
+            replaced += served(connection, Entry.number.in_([one.number for one in others]))
             old = max([*others, *([] if old is None else [old])], key=lambda one: str(one.id))
-        _retract(connection, replaced)
+        retract(connection, replaced)
         unserved_until = drift.unserved_until(connection, question)
         # It may have been answered from another entry before; now it has an answer of its own.
         dropped = connection.execute(_DROP_WORDING, {"key": self.exact_key}).rowcount
@@ -256,14 +315,14 @@ class RecordWrite:
                 "partition": self.partition,
                 "identity_number": _identity_number(connection, self.identity, self.parts),
                 "exact_key": self.exact_key,
-                "parent": _node(connection, self.place_key),
+                "parent": parent,
                 "depth": len(self.turn.history),
-                "state": "active",
+                "state": "frozen" if closed else "active",
                 "version": 1 if old is None else old.version + 1,
                 "supersedes": None if old is None else old.id,
-                "semantic": self.semantic,
+                "semantic": self.semantic and not closed,
                 "created_at": self.created_at,
-                "expires_at": self.expires_at,
+                "expires_at": expires_at,
                 "hit_count": 0,
                 "last_used_at": self.created_at,
                 "thumbs_up": 0,
@@ -277,6 +336,9 @@ class RecordWrite:
                 # Compressed here, in the writer's thread: a long history takes milliseconds.
                 "question": pack_question(self.turn),
                 "answer": pack_answer(self.answer),
+                "sightings": 1 if same is None else same.sightings + 1,
+                "doubts": 0 if same is None else same.doubts,
+                "dates": self.dates,
             },
         )
         if self.place_after is not None:
@@ -288,12 +350,25 @@ class RecordWrite:
         def follow() -> None:
             if take_out is not None:
                 take_out()
-            if unserved_until > self.created_at:
-                self.followers.memory.remove(self.id)
+
+            if unserved_until > self.created_at or expires_at < self.expires_at:
+                self._forget()  # it is not served, or would live too long in the memory
             if old is not None and self.replaced is not None:
                 self.replaced(question, old.id, self.id)
 
         return None, follow
+
+    def _expires_at(self, same: Any) -> float:
+        """When it expires, by what is known of the last answer to this literal turn."""
+        if same is None:
+            return self.expires_at
+        trust = value.stability(same.thumbs_up, same.thumbs_down, same.doubts)
+        length = value.length_of(self.answer.completion_tokens, self.answer.text)
+        worth = value.expected_saving(length, max(same.hit_count, same.sightings), trust)
+        return self.created_at + self.lives.of(worth, self.expires_at - self.created_at)
+
+    def _forget(self) -> None:
+        self.followers.memory.remove(self.id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -365,6 +440,9 @@ class WordingWrite:
 
     def apply(self, connection: Connection) -> Result:
         """Write the wording where its entry is still served."""
+        parent = _node(connection, self.place_key)
+        if branches.is_closed(connection, parent):
+            branches.close(connection, [self.node], self.now)
         number = connection.execute(_ACTIVE, {"id": self.entry_id}).scalar()
         if number is None:
             return False, None
@@ -374,7 +452,7 @@ class WordingWrite:
                 "exact_key": self.exact_key,
                 "node": self.node,
                 "entry_number": number,
-                "parent": _node(connection, self.place_key),
+                "parent": parent,
                 "created_at": self.now,
                 "kind": self.kind,
                 "confidence": self.confidence,
@@ -409,7 +487,10 @@ class HitsWrite:
         return None, None
 
 
-def _log(connection: Connection, at: float, actor: str, action: str, target: Mapping[str, str], entries: int) -> None:
+def log_change(
+    connection: Connection, at: float, actor: str, action: str, target: Mapping[str, str], entries: int
+) -> None:
+    """Write a line of the audit log (`store.audit`)."""
     connection.execute(
         insert(Purge),
         {
@@ -432,37 +513,20 @@ class RetractWrite:
     actor: str
     action: str
     now: float
-    thumbs_down: bool = False
 
     def apply(self, connection: Connection) -> Result:
         """Retract it; tells whether there was such an entry (retracted before or not)."""
         where = [Entry.id == self.entry_id]
         if self.partition is not None:
             where.append(Entry.partition == self.partition)
-        gone = _gone(connection, *where)
-        if not gone:
+        if connection.execute(select(Entry.number).where(*where)).scalar() is None:
             return False, None
-        if self.thumbs_down:
-            connection.execute(update(Entry).where(*where).values(thumbs_down=Entry.thumbs_down + 1))
-        _retract(connection, gone)
-        _log(connection, self.now, self.actor, self.action, {"entry": self.entry_id}, len(gone))
+        gone = served(connection, *where, Entry.state != "retracted")
+        if not gone:
+            return True, None
+        retract(connection, gone)
+        log_change(connection, self.now, self.actor, self.action, {"entry": self.entry_id}, len(gone))
         return True, self.followers.without(gone)
-
-
-@dataclass(frozen=True, slots=True)
-class RateWrite:
-    """Thumbs up."""
-
-    entry_id: str
-    partition: bytes | None
-
-    def apply(self, connection: Connection) -> Result:
-        """Count it; tells whether there is such an entry."""
-        where = [Entry.id == self.entry_id]
-        if self.partition is not None:
-            where.append(Entry.partition == self.partition)
-        found = connection.execute(update(Entry).where(*where).values(thumbs_up=Entry.thumbs_up + 1)).rowcount
-        return found > 0, None
 
 
 @dataclass(frozen=True, slots=True)
@@ -476,9 +540,9 @@ class PurgeWrite:
 
     def apply(self, connection: Connection) -> Result:
         """Delete them with vectors and wordings; tells how many."""
-        gone = _gone(connection, *conditions(self.where))
+        gone = served(connection, *conditions(self.where))
         _delete(connection, gone)
-        _log(connection, self.now, self.actor, "purge", self.where, len(gone))
+        log_change(connection, self.now, self.actor, "purge", self.where, len(gone))
         return len(gone), self.followers.without(gone)
 
 
@@ -496,6 +560,7 @@ class CorrectWrite:
     def apply(self, connection: Connection) -> Result:
         """Make the entry suspect and put up the bars; tells how many entries were affected."""
         node = _node(connection, self.place_key)
+        nodes = set() if node is None else {node}
         number = connection.execute(select(Wording.entry_number).where(Wording.node == node).limit(1)).scalar()
         own = Entry.id == node if number is None else Entry.number == number
         entry = connection.execute(
@@ -512,18 +577,46 @@ class CorrectWrite:
                 announce(connection, "bar", scope, item)
         # Whether the answer was wrong or only the match is not known: the entry waits for a fresh answer, and its
         # wordings are dropped for good.
-        gone = [] if entry is None or entry.state != "active" else _gone(connection, Entry.number == entry.number)
-        _retract(connection, gone, "suspect")
+        if entry is not None:
+            nodes |= branches.nodes_of(connection, entry.number, entry.id)
+        gone = [] if entry is None or entry.state not in _OPEN else served(connection, Entry.number == entry.number)
+        retract(connection, gone, "suspect")
         if gone:
-            _log(connection, self.now, "session", "correction", {"entry": gone[0].id}, len(gone))
-        take_out = self.followers.without(gone)
+            connection.execute(update(Entry).where(Entry.number == gone[0].number).values(doubts=Entry.doubts + 2))
+        frozen, below = self._close(connection, nodes)
+        if gone or frozen:
+            what = {"node": str(node), **({"entry": gone[0].id} if gone else {})}
+            log_change(connection, self.now, "session", "correction", what, len(gone) + len(frozen))
+        take_out, unindex = self.followers.without(gone), self.followers.out_of_search(frozen)
 
         def follow() -> None:
-            self.followers.bars.add(self.scopes, items)
-            if take_out is not None:
-                take_out()
+            self.followers.bars.add(self.scopes, (*items, *below))
+            for then in (take_out, unindex):
+                if then is not None:
+                    then()
 
-        return len(gone), follow
+        return len(gone) + len(frozen), follow
+
+    def _close(self, connection: Connection, nodes: set[str]) -> tuple[list[Gone], list[bytes]]:
+        """Make what hangs from ``nodes`` read-only; returns what became frozen, and the items to bar here."""
+        branch = branches.below(connection, nodes)
+        branches.close(connection, branch.nodes, self.now)
+        frozen: list[Gone] = []
+        numbers = [number for number, _ in branch.entries]
+        for start in range(0, len(numbers), _SLICE):
+            part = numbers[start : start + _SLICE]
+            frozen += served(connection, Entry.number.in_(part), Entry.state == "active")
+            of = Entry.number.in_(part), Entry.state == "active"
+            connection.execute(update(Entry).where(*of).values(state="frozen"))
+            connection.execute(delete(Vector).where(Vector.number.in_(part)))
+        # In this very conversation they cannot be met again: its history holds the correction now.
+        sessions = [scope for scope in self.scopes if scope.startswith(SESSION_SCOPE)]
+        below = [ENTRY_ITEM + entry_id.encode() for _, entry_id in branch.entries[-_BARRED_BELOW:]] if sessions else []
+        for scope in sessions:
+            for item in below:
+                connection.execute(_BAR, {"scope": scope, "item": item, "at": self.now})
+                announce(connection, "bar", scope, item)
+        return frozen, below
 
 
 @dataclass(frozen=True, slots=True)
@@ -536,22 +629,61 @@ class TidyWrite:
     sessions_since: float
     bars_since: float
     max_entries: int
+    max_bytes: float
+    cold_since: float  # entries not used since then, and with fewer hits than …
+    cold_hits: int  # … this, are not worth their place
     limit: int = 2_000  # entries at a time, so that other writes need not wait long
 
     def apply(self, connection: Connection) -> Result:
         """Do it; tells how many entries were removed."""
-        gone = _gone(
-            connection,
-            Entry.number.in_(select(Entry.number).where(Entry.expires_at <= self.now).limit(self.limit)),
+        over = or_(
+            Entry.expires_at <= self.now,
+            not_(epochs.in_epoch()),
+            # A correction comes before every rule: a suspect stays until its fate is decided, or its time is over.
+            and_(Entry.last_used_at < self.cold_since, Entry.hit_count < self.cold_hits, Entry.state != "suspect"),
         )
-        count = connection.execute(select(func.count()).select_from(Entry)).scalar_one() - len(gone)
-        if count > self.max_entries:
-            known = {one.number for one in gone}
-            unused = select(Entry.number).order_by(Entry.last_used_at).limit(min(self.limit, count - self.max_entries))
-            gone += [one for one in _gone(connection, Entry.number.in_(unused)) if one.number not in known]
+        gone = served(connection, Entry.number.in_(select(Entry.number).where(over).limit(self.limit)))
+        too_many = self._too_many(connection, len(gone))
+        if too_many > 0:
+            least = (
+                select(Entry.number)
+                .where(Entry.state != "suspect", Entry.number.not_in([one.number for one in gone]))
+                .order_by(*value.eviction_order(self.now))
+                .limit(min(self.limit, too_many))
+            )
+            gone += served(connection, Entry.number.in_(least))
         _delete(connection, gone)
         connection.execute(delete(Place).where(Place.used_at < self.places_since))
         connection.execute(delete(SessionTurn).where(SessionTurn.at < self.sessions_since))
         connection.execute(delete(Bar).where(Bar.at < self.bars_since))
         connection.execute(delete(Change).where(Change.at < self.now - _CHANGES_S))
+        connection.execute(delete(ClosedNode).where(ClosedNode.at < min(self.places_since, self.bars_since)))
         return len(gone), self.followers.without(gone)
+
+    def _too_many(self, connection: Connection, going: int) -> int:
+        """How many entries are beyond what may be kept, by number and by size; ``going`` go anyway."""
+        count = connection.execute(select(func.count()).select_from(Entry)).scalar_one()
+        too_many = count - going - self.max_entries
+        used = value.used_bytes(connection)
+        if count and used > self.max_bytes:
+            # Their average is all that is known without reading them; what is still too much goes in the next round.
+            too_many = max(too_many, math.ceil((used - self.max_bytes) / (used / count)) - going)
+        return too_many
+
+
+@dataclass(frozen=True, slots=True)
+class EpochWrite:
+    """Everything there is becomes unreachable."""
+
+    actor: str
+    reason: str
+    now: float
+    follow: AfterCommit
+
+    def apply(self, connection: Connection) -> Result:
+        """Raise the epoch; tells the new one."""
+        raised = epochs.raise_epoch(connection, self.now)
+        what = {"epoch": str(raised.number), **({"reason": self.reason} if self.reason else {})}
+        log_change(connection, self.now, self.actor, "epoch", what, raised.left)
+        announce(connection, "epoch", str(raised.number))
+        return raised, self.follow

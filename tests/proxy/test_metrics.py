@@ -59,13 +59,19 @@ def test_the_stores_numbers_appear_once_it_has_told_them() -> None:
     stats = StoreStats(
         entries=3, by_state={"active": 2, "retracted": 1}, expired=0, wordings=0, places=0, hits=0, tokens_saved=0,
         seconds_saved=0.0, indexed=2, buckets=1, in_memory=2, memory_bytes=10, database_bytes=4096, queued_writes=7,
-        failures={"read.locked": 4},
+        failures={"read.locked": 4}, breakers={"read": "open", "embed": "closed"}, breaker_trips={"read": 2},
+        index_rebuilds=1, epoch=3,
     )  # fmt: skip
     metrics.see_store(stats)
     found = values(metrics)
     assert found["antiphon_entries", ("active",)] == 2
     assert found["antiphon_write_queue_depth", ()] == 7
     assert found["antiphon_store_failures_total", ("read.locked",)] == 4
+    assert found["antiphon_breaker_open", ("read",)] == 1
+    assert found["antiphon_breaker_open", ("embed",)] == 0
+    assert found["antiphon_breaker_trips_total", ("read",)] == 2
+    assert found["antiphon_index_rebuilds_total", ()] == 1
+    assert found["antiphon_epoch", ()] == 3
 
 
 def test_an_embedder_is_timed_and_otherwise_the_same() -> None:

@@ -228,12 +228,18 @@ def test_every_setting_says_what_it_does(setting: Setting) -> None:
 @pytest.mark.parametrize("setting", [s for s in SETTINGS if s.kind in ("number", "integer")], ids=lambda s: s.name)
 def test_every_number_has_its_unit_in_its_name_or_says_what_it_counts(setting: Setting) -> None:
     key, description = setting.key, setting.description
-    units = ("_s", "_ms", "_mib", "_kib", "_days", "_hours", "port")
+    units = ("_s", "_ms", "_mib", "_kib", "_days", "_hours", "_tokens", "_variance", "_cosine", "_percent", "port")
     counted = (
         "confidence (0 to 1)",
         "Connections",
         "Stored turns",
+        "Turns",
         "Entries",
+        "Answers",
+        "answers to one question",
+        "Hits",
+        "How often",
+        "Sessions",
         "Writes",
         "Threads",
         "Rounds",

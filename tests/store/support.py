@@ -84,6 +84,13 @@ class NearEnough:
         return first
 
 
+class ByWords(NearEnough):
+    """Confidence by similarity of the message alone, whatever was said before."""
+
+    def first(self, query: Turn, candidate: Candidate) -> float:
+        return max(0.0, candidate.similarity)
+
+
 class Clock:
     """A clock that is set by hand."""
 

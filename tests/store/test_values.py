@@ -235,7 +235,7 @@ def test_the_same_words_in_another_normalisation_form_are_the_same_answer() -> N
 
 
 def test_every_setting_says_what_it_is_and_in_which_unit() -> None:
-    units = ("_s", "_ms", "_mib", "_kib", "_days", "_hours", "_variance", "_cosine")
+    units = ("_s", "_ms", "_mib", "_kib", "_days", "_hours", "_variance", "_cosine", "_tokens")
     for name, field in StoreSettings.model_fields.items():
         assert field.description, name
         if field.annotation is float:
