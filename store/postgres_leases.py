@@ -42,7 +42,7 @@ class PostgresLeases:
 
     async def take(self, key: bytes) -> bool:
         """Take the lease of a turn (its exact key); False where another process holds it. To be given back if True."""
-        if self._breaker.open or self._pending >= _WAITING:
+        if not self._breaker.allows() or self._pending >= _WAITING:
             return True
         self._pending += 1
         try:
