@@ -130,7 +130,14 @@ def _rows(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def read_pairs(path: Path) -> list[Pair]:
-    """All pairs of a file in the pair format; rows made from families keep their families' domains."""
+    """All pairs of a file in the pair format, or of a CSV file (`eval.traffic.pairs`).
+
+    Rows made from families keep their families' domains.
+    """
+    if path.suffix.lower() in (".csv", ".tsv"):
+        from eval.traffic.pairs import csv_pairs
+
+        return csv_pairs(path)
     out = []
     for row in _rows(path):
         source = str(row.get("source", ""))

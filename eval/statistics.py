@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-__all__ = ["area_under_curve", "rate_at", "wilson"]
+__all__ = ["area_under_curve", "clustered", "rate_at", "wilson"]
 
 
 def wilson(hits: int, trials: int, z: float = 1.959964) -> tuple[float, float]:
@@ -18,6 +19,32 @@ def wilson(hits: int, trials: int, z: float = 1.959964) -> tuple[float, float]:
     scale = 1.0 + z * z / trials
     centre = (share + z * z / (2 * trials)) / scale
     half = z * math.sqrt(share * (1 - share) / trials + z * z / (4 * trials * trials)) / scale
+    return max(0.0, centre - half), min(1.0, centre + half)
+
+
+def clustered(counts: Iterable[tuple[int, int]], z: float = 1.959964) -> tuple[float, float]:
+    """95 % interval of a share, 0 … 1, where cases come in clusters (turns in conversations) that resemble each other.
+
+    ``counts`` are (hits, trials) of each cluster. Wilson's interval over the effective number of trials, n divided by
+    the design effect: the linearised variance of the ratio over clusters against that of independent trials (Korn and
+    Graubard 1998 do the same with Clopper and Pearson's interval). The effect is never taken to be under 1; where all
+    or none hit it cannot be seen, and each cluster counts once.
+    """
+    pairs = [(hits, trials) for hits, trials in counts if trials]
+    n = sum(trials for _, trials in pairs)
+    if not n:
+        return 0.0, 1.0
+    share = sum(hits for hits, _ in pairs) / n
+    clusters = len(pairs)
+    if share in (0.0, 1.0) or clusters < 2:
+        effective = float(clusters)
+    else:
+        spread = sum((hits - share * trials) ** 2 for hits, trials in pairs)
+        variance = clusters / (clusters - 1) * spread / n**2
+        effective = n / max(1.0, variance / (share * (1 - share) / n))
+    scale = 1.0 + z * z / effective
+    centre = (share + z * z / (2 * effective)) / scale
+    half = z * math.sqrt(share * (1 - share) / effective + z * z / (4 * effective * effective)) / scale
     return max(0.0, centre - half), min(1.0, centre + half)
 
 

@@ -46,6 +46,8 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     completion_tokens: int | None = None
     cached_tokens: int | None = None
     """Of the prompt's tokens, how many the backend had in its prefix cache."""
+    failed: bool = False
+    """Whether the request ended in an error: it was asked, and there is nothing to store."""
     seconds: float | None = None
     """First byte sent to the backend until the last byte received."""
     reuse: Literal["answer", "kv", "miss", "bypass"] | None = None

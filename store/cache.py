@@ -147,7 +147,7 @@ class Cache:
             settings, self._comparing, database.upkeep, self._writer, self._memory, comparer, self.failures
         )
         self._readers = Pool("read", settings.read_threads, settings.lookup_deadline_ms / 1000, self.failures)
-        self._deciders = Pool("decide", 1, settings.decide_deadline_ms / 1000, self.failures)
+        self._deciders = Pool("decide", settings.decide_threads, settings.decide_deadline_ms / 1000, self.failures)
         self._link = database.link(settings, self.failures)
         self._leases = database.leases(settings, self.failures)
         self._rebuilder = Rebuilder(self._index, database.upkeep, self.failures, clock)

@@ -68,6 +68,9 @@ class StoreSettings(BaseModel):
         description="Milliseconds without such a look after which nothing is served from the cache until one succeeds. "
         "Must be more than `changes_poll_ms`.",
     )
+    decide_threads: int = Field(
+        1, ge=1, le=64, description="Threads that judge candidates. Half of a judgement runs outside of Python's lock."
+    )
     read_threads: int = Field(2, ge=1, le=64, description="Threads, and database connections, that read.")
     memory_mib: float = Field(
         64.0, ge=0, le=1_048_576, description="MiB of answers kept in memory for exact repeats; 0 keeps none."

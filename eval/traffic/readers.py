@@ -26,7 +26,7 @@ from eval.traffic.source import csv_rows, json_rows, name_of
 from eval.traffic.templates import messages_from_prompt
 from fingerprint.traffic import FORMAT_VERSION, Record
 
-__all__ = ["FORMATS", "Format", "detect", "read_records"]
+__all__ = ["FORMATS", "Format", "detect", "question_columns", "read_records"]
 
 Row: TypeAlias = Mapping[str, Any]
 
@@ -135,6 +135,7 @@ def _openai(row: Row) -> Iterator[Record]:
     yield _from_body(
         body,
         None if failed else reply,
+        failed=bool(failed),
         url=url,
         id=text_or_none(first(row, ("id", "custom_id", "request_id"))),
         time=started if started is not None else replied,
@@ -193,6 +194,7 @@ def _from_body(
     else:
         raise Ignored("no chat request")
     text, finish = answer_of(reply)
+    more["failed"] = more.get("failed") or None  # left out where it did not fail
     usage = reply.get("usage") if isinstance(reply, Mapping) else None
     usage = usage if isinstance(usage, Mapping) else {}
     prompt = integer(more.pop("prompt_tokens", None))
@@ -254,6 +256,7 @@ def _litellm(row: Row) -> Iterator[Record]:
     yield _from_body(
         {**rest, "messages": messages_of(asked), "model": first(row, ("model_group", "model"))},
         None if failed else parsed(row.get("response")),
+        failed=failed,
         id=text_or_none(first(row, ("id", "request_id"))),
         time=started,
         session=text_or_none(first(row, ("session_id", "metadata.session_id", "trace_id", "litellm_session_id"))),
@@ -308,6 +311,7 @@ def _langfuse(row: Row) -> Iterator[Record]:
             "model": first(row, ("model", "providedModelName", "provided_model_name")),
         },
         output,
+        failed=str(row.get("level") or "") == "ERROR",
         id=text_or_none(row.get("id")),
         time=started,
         session=text_or_none(first(row, ("sessionId", "session_id", "traceId", "trace_id"))),
@@ -403,6 +407,7 @@ def _sglang(row: Row) -> Iterator[Record]:
         time=when(meta.get("request_received_ts")) or (ended - seconds if ended and seconds is not None else ended),
         endpoint="chat.completions",
         request=request,
+        failed=finish == "abort",
         finish_reason=text_or_none(finish),
         prompt_tokens=integer(meta.get("prompt_tokens")),
         completion_tokens=integer(meta.get("completion_tokens")),
@@ -421,11 +426,14 @@ _QUESTIONS: Final = (
 )  # fmt: skip
 
 
+def question_columns(row: Mapping[str, Any]) -> tuple[str, str] | None:
+    """Return the names of the two columns of a pair, where there are such; ``row`` has its names in lower case."""
+    return next((pair for pair in _QUESTIONS if all(name in row for name in pair)), None)
+
+
 def _csv_claims(row: Row) -> bool:
-    names = {name.lower() for name in row}
-    return any(one in names and other in names for one, other in _QUESTIONS) or bool(
-        names & {"question", "prompt", "query", "message"}
-    )
+    low = {name.lower(): value for name, value in row.items()}
+    return question_columns(low) is not None or bool(low.keys() & {"question", "prompt", "query", "message"})
 
 
 def _csv(row: Row) -> Iterator[Record]:
@@ -439,10 +447,10 @@ def _csv(row: Row) -> Iterator[Record]:
         "user": text_or_none(first(low, ("user", "user_id"))),
         "model": text_or_none(first(low, ("model",))),
     }
-    for names in _QUESTIONS:
-        if all(name in low for name in names):
-            yield from (Record(messages=messages_of(low[name]), **common) for name in names)
-            return
+    names = question_columns(low)
+    if names is not None:
+        yield from (Record(messages=messages_of(low[name]), **common) for name in names)
+        return
     asked = first(low, ("question", "prompt", "query", "message"))
     if asked is None:
         raise BadRow("no question")

@@ -44,6 +44,13 @@ class LoggedTurn:
         return bool(self.answer and self.answer.strip()) and self.record.finish_reason in (None, "stop", "end_turn")
 
     @property
+    def storable(self) -> bool:
+        """Whether it may be taken that there was an answer that can be stored: told complete, or not told at all."""
+        if self.record.failed or self.record.finish_reason not in (None, "stop", "end_turn"):
+            return False
+        return self.answer is None or bool(self.answer.strip())
+
+    @property
     def body(self) -> dict[str, Any]:
         """The request's fields but the conversation's, as they enter the identity."""
         model = {} if self.record.model is None else {"model": self.record.model}

@@ -23,6 +23,7 @@ __all__ = ["BertEmbedder", "Pieces", "UnigramPieces", "WordPieces", "make_sessio
 
 _PRIVATE: Final = re.compile(r"[\ue000-\uf8ff\U000f0000-\U0010ffff]")
 _MOST_CHARACTERS: Final = 20_000  # read of one text; far more than any window, and tokenizing stays bounded
+_AT_ONCE: Final = 16  # texts of one length; more do not make it faster
 _MOST_CHUNKS: Final = 4  # windows read of a text that is longer than one
 _MOST_TOKEN_CHARACTERS: Final = 12  # no tokenizer here makes tokens that are longer on average
 
@@ -139,6 +140,28 @@ class BertEmbedder:
         """Embed each text; ``None`` for one that is not readable."""
         return [self._encode(text) for text in texts]
 
+    def encode_many(self, texts: Sequence[str]) -> list[Embedding | None]:
+        """Embed many texts at less cost each: those of one length run together, so that nothing is padded.
+
+        A vector may differ from that of `encode` in its last bits (below 1e-6 an element).
+        """
+        out: list[Embedding | None] = [None] * len(texts)
+        lengths: dict[int, list[tuple[int, list[int]]]] = {}
+        room = self._window - 2 - len(self._load()[3])
+        for place, text in enumerate(texts):
+            ids, cut = self._ids(text)
+            if ids is not None and not cut and len(ids) <= room:
+                lengths.setdefault(len(ids), []).append((place, ids))
+            elif ids is not None:
+                out[place] = self._encode(text)
+        for same in lengths.values():
+            for start in range(0, len(same), _AT_ONCE):
+                some = same[start : start + _AT_ONCE]
+                for (place, _), mean in zip(some, self._run_many([ids for _, ids in some]), strict=True):
+                    norm = np.float32(np.linalg.norm(mean))
+                    out[place] = Embedding(mean / max(norm, np.float32(1e-12)), self._name, False)
+        return out
+
     def embed(self, texts: Sequence[str]) -> Vector:
         """Return float32 (texts, dimensions), L2 norm 1; raises `UnreadableError`."""
         vectors = np.empty((len(texts), self._dimensions), np.float32)
@@ -185,10 +208,15 @@ class BertEmbedder:
         return Embedding(mean / max(norm, np.float32(1e-12)), self._name, partial)
 
     def _run(self, ids: list[int]) -> Vector:
+        return np.asarray(self._run_many([ids])[0], np.float32)
+
+    def _run_many(self, many: Sequence[list[int]]) -> Vector:
+        """Means over the tokens, float32 (texts, dimensions), of texts that have equally many."""
         _, session, words, prefix = self._load()
-        rows = words[[self._first, *prefix, *ids, self._last]]
+        rows = words[[token for ids in many for token in (self._first, *prefix, *ids, self._last)]]
         packed = rows.dtype == np.uint8
         embeddings = unpack_rows(rows.view(np.uint8)) if packed else rows.astype(np.float32, copy=False)
-        mask = np.ones((1, len(embeddings)), np.float32)
-        (mean,) = session.run(["mean"], {"embeddings": embeddings[np.newaxis], "mask": mask})
-        return np.asarray(mean[0], np.float32)
+        embeddings = embeddings.reshape(len(many), -1, embeddings.shape[-1])
+        mask = np.ones(embeddings.shape[:2], np.float32)
+        (mean,) = session.run(["mean"], {"embeddings": embeddings, "mask": mask})
+        return np.asarray(mean, np.float32)

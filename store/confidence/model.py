@@ -156,6 +156,11 @@ class LearnedConfidence:
         """Name of the artefact."""
         return self._version
 
+    @property
+    def nearest(self) -> dict[str, float]:
+        """By language: the cosine under which nothing is served unless both turns follow one history."""
+        return {language: calibration.nearest for language, calibration in self._calibrations.items()}
+
     def _first_scaled(self, query: Turn, candidate: Candidate) -> tuple[Calibration, float] | None:
         # The second stage is asked right after the first, of the same pair.
         last = self._last
