@@ -5,6 +5,8 @@ Part of the command line, so it may import every room, and does so lazily: `regi
 
 from __future__ import annotations
 
+import shlex
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -29,6 +31,11 @@ def register(app: typer.Typer) -> None:
     """Add the commands to the app."""
     app.command()(calibrate)
     app.add_typer(shadow, name="shadow")
+
+
+def _typed() -> str:
+    """What was typed, for the report."""
+    return shlex.join(["antiphon", *sys.argv[1:]])
 
 
 @contextmanager
@@ -71,6 +78,10 @@ def calibrate(
     out: Annotated[
         Path | None, typer.Option("--out", metavar="FILE", help="Write the thresholds file (decision.thresholds_file).")
     ] = None,
+    from_shadow: Annotated[
+        bool, typer.Option("--from-shadow", help="FILE holds what shadow mode or a replay observed, not pairs.")
+    ] = False,
+    html: Annotated[Path | None, typer.Option("--html", metavar="OUT", help="Write the report as one page.")] = None,
     json_out: Annotated[Path | None, typer.Option("--json", metavar="OUT", help="Write all figures here.")] = None,
     limit: Annotated[int | None, typer.Option("--limit", min=1, help="Samples taken, at most.")] = None,
     seed: Annotated[int, typer.Option("--seed", help="For what is drawn at random.")] = 0,
@@ -82,6 +93,8 @@ def calibrate(
     with _needing_extra():
         from eval.calibration.choose import Goal
         from eval.calibration.command import Options, run
+        from eval.report.errors import PlotsMissing
+        from eval.traffic import TrafficError
     method: Method | None = None
     if refit is not None:
         if refit not in ("isotonic", "platt"):
@@ -96,7 +109,11 @@ def calibrate(
         raise CommandError(str(error), UNUSABLE) from None
     options = Options(goal, lengths, method, limit, seed)
     try:
-        supported = run(files, options, out=out, json_out=json_out)
+        supported = run(
+            files, options, from_shadow=from_shadow, out=out, html=html, json_out=json_out, command=_typed()
+        )
+    except (TrafficError, PlotsMissing) as error:
+        raise CommandError(str(error), UNUSABLE) from None
     except (KeyError, ValueError) as error:
         raise CommandError(f"{', '.join(f.name for f in files)}: not in the pair format ({error})", UNUSABLE) from error
     if not supported:
@@ -130,6 +147,6 @@ def shadow_report(
         from eval.traffic import TrafficError
     try:
         since = None if since_hours is None else time.time() - 3600 * since_hours
-        run(files, since=since, strict=strict, html=html, json_out=json_out)
+        run(files, since=since, strict=strict, html=html, json_out=json_out, command=_typed())
     except (TrafficError, PlotsMissing) as error:
         raise CommandError(str(error), UNUSABLE) from None

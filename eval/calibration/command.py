@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -13,19 +12,21 @@ from typing import Any
 
 from rich.console import Console
 from rich.progress import Progress
-from rich.table import Table
 
 from eval.calibration.choose import Choice, Goal, choose, point_at
 from eval.calibration.figures import describe, groups
 from eval.calibration.refit import Method, Refit, refit
+from eval.calibration.report import report_on
 from eval.calibration.samples import Sample, of_outcomes
 from eval.data import Pair, read_pairs
+from eval.observed.read import read_observations, samples_of
 from eval.pairs import Outcome, figures, measure
+from eval.traffic import Problems
 from fingerprint.embedding.base import TextEmbedder
 from store.confidence.thresholds_file import ThresholdsFile
 from store.types import Policy, ReuseConfidence
 
-__all__ = ["Calibration", "Options", "calibrate", "calibrate_pairs", "run", "say", "thresholds_of", "write_json"]
+__all__ = ["Calibration", "Options", "calibrate", "calibrate_observed", "calibrate_pairs", "run", "thresholds_of"]
 
 BATCH = 100
 SWEEP = 200
@@ -160,123 +161,59 @@ def calibrate_pairs(
     return result, outcomes
 
 
-def say(result: Calibration, console: Console) -> None:
-    """Print the outcome for people."""
-    f, choice = result.figures, result.choice
-    n = f["n"]
-    console.print(
-        f"[bold]{n['samples']} samples[/bold], {n['right']} where the stored answer is right, {n['wrong']} not"
-    )
-    forbidden = n["forbidden"]
-    console.print(
-        f"admission or a guard forbids {forbidden['right']} of the right ones and {forbidden['wrong']} others"
-    )
-    console.print(f"goal: {f['goal']['in_words']}")
-    if choice.answer is None:
-        console.print(f"[bold red]not supported[/bold red]: {choice.why_not}", highlight=False)
-        at = f["shipped"]
-        console.print(
-            f"the shipped threshold ({at['threshold']:.4f}): {at['hits']} hits, {at['wrong']} of them wrong, "
-            f"{_share(at['right_rate'], at['right_ci'])} % of the right answers are reused",
-            highlight=False,
-        )
-    else:
-        at = f["at"]
-        console.print(
-            f"[bold green]answer = {choice.answer:.4f}, verify = {choice.verify:.4f}[/bold green]"
-            f"  (shipped: {f['shipped']['threshold']:.4f}, {f['shipped']['verify']:.4f})",
-            highlight=False,
-        )
-        kept = (
-            f"{at['hits']} hits, {at['wrong']} of them wrong: precision {_share(at['precision'], at['precision_ci'])} %"
-        )
-        console.print(f"{kept}; {_share(at['right_rate'], at['right_ci'])} % of the right answers are reused")
-        if choice.bound is not None:
-            name = "at least" if choice.goal.kind == "precision" else "at most"
-            console.print(
-                f"supported: {name} {100 * choice.bound:.2f} % (at least {choice.needed} needed for the goal)"
-            )
-    if f["raised"]:
-        console.print(f["raised"], style="yellow")
-    for name in f["missed"]:
-        console.print(f"beyond doubt the goal is missed for {name}: calibrate it apart, or add samples", style="red")
-    for title, part in (("language", "languages"), ("intent", "intents"), ("category", "categories")):
-        if len(f[part]) > 1:
-            console.print(_group_table(title, f[part]))
-    if f.get("windows"):
-        grid = Table(title="window length (rounds), all questions in one cache", title_justify="left")
-        for name in ("rounds", "right %", "wrong %", "AUC"):
-            grid.add_column(name, justify="right")
-        for rounds, w in f["windows"].items():
-            wrong = _share(w["wrong_rate"], w["wrong_ci"])
-            grid.add_row(rounds, _share(w["right_rate"], w["right_ci"]), wrong, _number(w["auc"]))
-        console.print(grid)
-    if f["refit"] is not None:
-        r = f["refit"]
-        if r["used"]:
-            console.print(
-                f"{r['method']} curve: calibration error {r['calibration_error']['before']:.3f} → "
-                f"{r['calibration_error']['after']:.3f}, Brier {r['brier']['before']:.4f} → {r['brier']['after']:.4f}"
-            )
-        else:
-            console.print(f"the shipped curve stays: {r['why_not']}", style="yellow")
+def run(
+    files: Sequence[Path],
+    options: Options,
+    *,
+    from_shadow: bool = False,
+    out: Path | None = None,
+    html: Path | None = None,
+    json_out: Path | None = None,
+    command: str = "antiphon calibrate",
+) -> bool:
+    """The command; returns whether the data support the goal.
 
-
-def _group_table(title: str, found: dict[str, Any]) -> Table:
-    grid = Table(title=f"by {title}", title_justify="left")
-    for name in (title, "n", "hits", "precision %", "reused %", "AUC", "own threshold"):
-        grid.add_column(name, justify="left" if name == title else "right")
-    for name, g in found.items():
-        at = g["at"]
-        row = [name, str(g["n"])]
-        row += (
-            ["–", "–", "–"]
-            if at is None
-            else [
-                str(at["hits"]),
-                _share(at["precision"], at["precision_ci"]),
-                _share(at["right_rate"], at["right_ci"]),
-            ]
-        )
-        row += [_number(g["auc"]), "too few" if g["own"] is None else f"{g['own']:.4f}"]
-        grid.add_row(*row, style="red" if g["misses_goal"] else None)
-    return grid
-
-
-def _share(value: float | None, ends: Sequence[float]) -> str:
-    return "–" if value is None else f"{100 * value:.1f} ({100 * ends[0]:.1f}–{100 * ends[1]:.1f})"
-
-
-def _number(value: float | None) -> str:
-    return "–" if value is None else f"{value:.3f}"
-
-
-def write_json(result: Calibration, path: Path) -> None:
-    """Write all figures. Raises ``OSError``."""
-    path.write_text(json.dumps(result.figures, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-
-
-def run(files: Sequence[Path], options: Options, *, out: Path | None, json_out: Path | None) -> bool:
-    """The command on labelled pairs; returns whether the data support the goal.
-
-    Raises ``KeyError`` and ``ValueError`` for files that are not in the pair format.
+    Files are labelled pairs, else logs (replayed, with the recorded answers as the truth), else, with ``from_shadow``,
+    observations. Raises ``KeyError`` and ``ValueError`` for files that are none of these, `eval.data.DataMissing`,
+    `eval.traffic.TrafficError`, ``OSError``.
     """
-    from fingerprint.embedding.router import load_router
     from store.confidence import load, thresholds
 
-    console = Console()
-    console.width = max(console.width, 110)
+    console = Console(highlight=False)
     shipped = thresholds()
-    result, _ = calibrate_pairs(
-        files, options, embedder=load_router(), confidence=load(), policy=shipped, console=console
-    )
-    say(result, console)
-    if json_out is not None:
-        write_json(result, json_out)
+    if from_shadow:
+        result = calibrate_observed(files, options, model=load().version, policy=shipped, console=console)
+    else:
+        from fingerprint.embedding.router import load_router
+
+        result, _ = calibrate_pairs(
+            files, options, embedder=load_router(), confidence=load(), policy=shipped, console=console
+        )
+    report = report_on(result.figures, result.samples, command=command)
+    report.show(console)
+    report.write(html=html, json=json_out)
     made = thresholds_of(result)
     if out is not None and made is not None:
         made.write(out)
-        console.print(f"written: {out}; the proxy loads it with decision.thresholds_file", highlight=False)
+        console.print(f"\nwritten: {out}; the proxy loads it with decision.thresholds_file")
     elif out is not None:
-        console.print(f"{out} is not written: there is nothing to promise", style="red", highlight=False)
+        console.print(f"\n{out} is not written: there is nothing to promise", style="red")
     return made is not None
+
+
+def calibrate_observed(
+    files: Sequence[Path], options: Options, *, model: str, policy: Policy, console: Console
+) -> Calibration:
+    """Choose on what shadow mode or a replay observed. Raises `eval.traffic.TrafficError`."""
+    problems = Problems()
+    samples, unclear = samples_of(list(read_observations(files, problems)))
+    if options.limit is not None and options.limit < len(samples):
+        samples = random.Random(options.seed).sample(samples, options.limit)
+    result = calibrate(samples, options, model=model, sources=[str(file) for file in files], shipped=policy)
+    result.figures["unclear"] = unclear
+    result.figures["rows"] = problems.summary()
+    if problems.skipped:
+        console.print(
+            f"{problems.skipped} of {problems.rows} rows could not be read: {problems.first[0]}", style="yellow"
+        )
+    return result

@@ -38,18 +38,18 @@ def run(
     html: Path | None = None,
     json_out: Path | None = None,
     policy: Policy | None = None,
+    command: str = "antiphon shadow report",
 ) -> None:
     """The command. Raises `eval.traffic.TrafficError`, ``OSError``, `eval.report.errors.PlotsMissing`."""
     console = Console(highlight=False)
     problems = Problems(strict=strict)
     seen = take(files, problems, since)
     complain(problems, console)
-    names = " ".join(map(str, files))
     report = report_on(
         seen,
         kind="shadow",
         title="What the cache would have done",
-        command=f"antiphon shadow report {names}",
+        command=command,
         policy=policy,
     )
     report.facts["rows"] = problems.summary()

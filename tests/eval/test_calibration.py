@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given
@@ -13,10 +14,13 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from eval.calibration.choose import Goal, choose, hits_needed, least_share, most_share, point_at
-from eval.calibration.command import Calibration, Options, calibrate, say, thresholds_of
+from eval.calibration.command import Calibration, Options, calibrate, run, thresholds_of
 from eval.calibration.refit import error_of, refit
+from eval.calibration.report import report_on
 from eval.calibration.samples import Sample
+from store.confidence import load
 from store.confidence.thresholds_file import read_thresholds
+from store.shadow import Observation
 from store.types import Policy
 
 SHIPPED = Policy(answer=0.94, verify=0.7)
@@ -169,14 +173,40 @@ def test_the_file_serves_the_same_samples_with_the_curve_as_without(tmp_path: Pa
     assert read.evidence["at"]["hits"] == len(served)
 
 
-def test_all_figures_are_json_and_the_summary_can_be_printed() -> None:
-    for samples in (drawn(3000), drawn(40), [], [Sample("x", 0.9, True)], [Sample("x", 0.9, False)]):
+def test_all_figures_are_json_and_the_report_can_be_shown(tmp_path: Path) -> None:
+    for number, samples in enumerate(
+        (drawn(3000), drawn(40), [], [Sample("x", 0.9, True)], [Sample("x", 0.9, False)], [Sample("x", 0.0, True)])
+    ):
         result = calibrated(samples, Options(method="platt"))
-        json.dumps(result.figures, allow_nan=False)
-        console = Console(width=120, record=True, file=None, quiet=False, force_terminal=False)
+        report = report_on(result.figures, result.samples, command="antiphon calibrate")
+        html, out = tmp_path / f"{number}.html", tmp_path / f"{number}.json"
+        report.write(html=html, json=out)
+        json.loads(out.read_text())
+        console = Console(width=140)
         with console.capture() as captured:
-            say(result, console)
-        assert str(len(samples)) in captured.get()
+            report.show(console)
+        assert f"{len(samples):,} samples" in captured.get()
+        assert ("do not support" in captured.get()) == (result.choice.answer is None)
+
+
+@pytest.mark.parametrize("content", [b"", b"\n", b"not json\n", b'{"time": 1, "level": "miss"}\n'])
+def test_observations_that_say_nothing_promise_nothing(tmp_path: Path, content: bytes) -> None:
+    file, out = tmp_path / "s.jsonl", tmp_path / "t.json"
+    file.write_bytes(content)
+    assert not run([file], Options(), from_shadow=True, out=out, html=tmp_path / "r.html")
+    assert not out.exists() and (tmp_path / "r.html").exists()
+
+
+def test_what_shadow_mode_observed_gives_thresholds_for_the_shipped_model(tmp_path: Path) -> None:
+    file, out = tmp_path / "s.jsonl", tmp_path / "t.json"
+    with file.open("wb") as lines:
+        for sample in drawn(4000):
+            seen = Observation(time=1.0, level="miss", entry="e", confidence=sample.score,
+                               verdict="agree" if sample.right else "differ", lang="en", intent="how_to")  # fmt: skip
+            lines.write(msgspec.json.encode(seen) + b"\n")
+    assert run([file], Options(), from_shadow=True, out=out)
+    made = read_thresholds(out, load().version)
+    assert point_at(drawn(40_000, seed=9), made.answer).right / point_at(drawn(40_000, seed=9), made.answer).hits > 0.99
 
 
 @given(st.integers(0, 300), st.integers(0, 300), st.floats(0.001, 0.2))
