@@ -31,6 +31,7 @@ def register(app: typer.Typer) -> None:
     """Add the commands to the app."""
     app.command()(calibrate)
     app.add_typer(shadow, name="shadow")
+    app.command()(replay)
 
 
 def _typed() -> str:
@@ -150,3 +151,59 @@ def shadow_report(
         run(files, since=since, strict=strict, html=html, json_out=json_out, command=_typed())
     except (TrafficError, PlotsMissing) as error:
         raise CommandError(str(error), UNUSABLE) from None
+
+
+def replay(
+    files: Annotated[list[Path], typer.Argument(metavar="LOG…", help="Logs in any form that docs/traffic.md names.")],
+    kind: Annotated[
+        str, typer.Option("--format", metavar="NAME", help="Form of the logs; auto recognises it.")
+    ] = "auto",
+    work: Annotated[
+        Path | None, typer.Option("--work", metavar="DIR", help="Folder to go on from after an interruption.")
+    ] = None,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Start anew, whatever the folder holds.")] = False,
+    sample: Annotated[float, typer.Option("--sample", metavar="SHARE", help="Share of conversations taken.")] = 1.0,
+    seed: Annotated[int, typer.Option("--seed", help="For what is drawn at random.")] = 0,
+    limit: Annotated[int | None, typer.Option("--limit", min=1, help="Turns taken, at most.")] = None,
+    html: Annotated[Path | None, typer.Option("--html", metavar="OUT", help="Write the report as one page.")] = None,
+    json_out: Annotated[Path | None, typer.Option("--json", metavar="OUT", help="Write the figures here.")] = None,
+    strict: Annotated[bool, typer.Option("--strict", help="Stop at the first row that cannot be read.")] = False,
+    config: ConfigOption = None,
+    sets: SetOption = None,
+) -> None:
+    """Replay a log through the decision code: hits, wrong ones among them, tokens, what users did next."""
+    settings = load_with(config, sets).settings
+    with _needing_extra():
+        from eval.admission import Rules
+        from eval.replay.command import Options, run
+        from eval.replay.errors import ReplayError
+        from eval.report.errors import PlotsMissing
+        from eval.traffic import TrafficError
+    from store.confidence import load
+    from store.confidence.thresholds_file import ThresholdsError, read_thresholds
+
+    if not 0 < sample <= 1:
+        raise CommandError("--sample: a share from 0 to 1", UNUSABLE)
+    admission, decision = settings.admission, settings.decision
+    rules = Rules(
+        share=settings.sharing.share,
+        volatile=settings.sharing.volatile_system_parts,
+        time_sensitive=admission.time_sensitive,
+        time_sensitive_ttl_s=admission.time_sensitive_ttl_s,
+        creative=admission.creative,
+        smalltalk=admission.smalltalk,
+        tools=admission.tools,
+        semantic=decision.enabled,
+    )
+    try:
+        thresholds = (
+            None if decision.thresholds_file is None else read_thresholds(decision.thresholds_file, load().version)
+        )
+        options = Options(
+            kind, work, fresh, sample, seed, limit, strict, rules, thresholds, decision.answer, decision.verify
+        )
+        whole = run(files, options, html=html, json_out=json_out, command=_typed())
+    except (TrafficError, PlotsMissing, ThresholdsError, ReplayError) as error:
+        raise CommandError(str(error), UNUSABLE) from None
+    if not whole:
+        raise typer.Exit(130)

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import numpy as np
 from sklearn.cluster import AgglomerativeClustering
-from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS, TfidfVectorizer
 
 from eval.statistics import wilson
 from fingerprint.conversation import Message, Turn
@@ -43,6 +43,19 @@ MOST: Final = 2_000
 _APART: Final = 0.55  # cosine distance at which two groups stay apart
 _KIND_WEIGHT: Final = 1.6  # of what conflicts, against the words
 _EXAMPLES: Final = 3
+_EMPTY: Final = ENGLISH_STOP_WORDS - {
+    "not",
+    "no",
+    "nor",
+    "never",
+    "without",
+    "cannot",
+    "cant",
+    "from",
+    "to",
+    "my",
+    "your",
+}
 _WORDS: Final = re.compile(r"[^\W_]+|[\u4e00-\u9fff]")
 
 _OF_RELATION: Final = {
@@ -207,7 +220,7 @@ def _labels(kinds: Sequence[tuple[str, ...]], own: Sequence[list[str]]) -> list[
 def _own_words(seen: Observation) -> list[str]:
     """Words that only one of the two questions holds."""
     mine, theirs = (set(_WORDS.findall(t.casefold())) for t in (seen.question, seen.stored_question))
-    return sorted(mine ^ theirs)
+    return sorted((mine ^ theirs) - _EMPTY)
 
 
 def _stops(

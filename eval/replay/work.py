@@ -1,0 +1,111 @@
+"""A folder in which a replay can be interrupted at any moment, by Ctrl-C or by the power going, and gone on with.
+
+What has been done is what the last checkpoint says: the store as it was then, and so many lines of results. Whatever
+was written after it is dropped and done again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import sqlite3
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import IO, Any, Final
+
+from eval.replay.errors import ReplayError
+
+__all__ = ["Work"]
+
+_FORMAT: Final = 1
+
+
+class Work:
+    """One replay's folder. Blocks: for a thread of its own or between turns."""
+
+    def __init__(self, folder: Path, config: Mapping[str, Any]) -> None:
+        """``config`` is everything on which the results depend; a folder made with another one is refused."""
+        self.folder = folder
+        self.results = folder / "results.jsonl"
+        self.store = folder / "store.db"
+        self._kept_store = folder / "checkpoint.db"
+        self._state = folder / "checkpoint.json"
+        self._config = json.loads(json.dumps(config))
+        self._file: IO[bytes] | None = None
+
+    def begin(self, *, fresh: bool = False) -> int:
+        """Make the folder ready; returns how many results there are already.
+
+        Raises `ReplayError` where it belongs to another replay, and ``OSError``.
+        """
+        self.folder.mkdir(parents=True, exist_ok=True)
+        state: dict[str, Any] | None = None
+        if self._state.exists() and not fresh:
+            try:
+                state = json.loads(self._state.read_text("utf-8"))
+                known = state["format"] == _FORMAT and {*state} >= {"config", "done", "bytes"}
+            except (ValueError, KeyError, TypeError):
+                known = False
+            if state is None or not known:
+                raise ReplayError(f"{self._state} is damaged; --fresh starts anew")
+            if state["config"] != self._config:
+                names = [n for n in self._config if state["config"].get(n) != self._config[n]]
+                raise ReplayError(
+                    f"{self.folder} belongs to a replay with other {', '.join(names)}; --fresh starts anew"
+                )
+        for path in (self.store, *self._beside(self.store)):
+            path.unlink(missing_ok=True)
+        if state is None:
+            for path in (self._kept_store, self._state, self.results):
+                path.unlink(missing_ok=True)
+        elif self._kept_store.exists():
+            shutil.copyfile(self._kept_store, self.store)
+        self._file = self.results.open("ab")
+        done, size = (0, 0) if state is None else (int(state["done"]), int(state["bytes"]))
+        if self._file.tell() < size:
+            raise ReplayError(f"{self.results} has lost lines; --fresh starts anew")
+        self._file.truncate(size)
+        return done
+
+    def add(self, line: bytes) -> None:
+        """Append one result, with its line feed. Raises ``OSError``."""
+        assert self._file is not None
+        self._file.write(line)
+
+    def lines(self) -> Iterator[bytes]:
+        """Yield the results so far."""
+        if self._file is not None:
+            self._file.flush()
+        with self.results.open("rb") as file:
+            yield from file
+
+    def save(self, done: int) -> None:
+        """Make ``done`` results last. What the store was given must be committed. Raises ``OSError``."""
+        assert self._file is not None
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        if self.store.exists():
+            aside = self._kept_store.with_suffix(".new")
+            aside.unlink(missing_ok=True)
+            with (
+                contextlib.closing(sqlite3.connect(self.store)) as now,
+                contextlib.closing(sqlite3.connect(aside)) as kept,
+            ):
+                now.backup(kept)
+            aside.replace(self._kept_store)
+        state = {"format": _FORMAT, "config": self._config, "done": done, "bytes": self._file.tell()}
+        aside = self._state.with_suffix(".new")
+        aside.write_text(json.dumps(state), "utf-8")
+        aside.replace(self._state)
+
+    def close(self) -> None:
+        """Close the files."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    @staticmethod
+    def _beside(store: Path) -> tuple[Path, ...]:
+        return tuple(store.with_name(store.name + ending) for ending in ("-wal", "-shm", ".lock", "-journal"))
