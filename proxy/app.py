@@ -16,6 +16,7 @@ from starlette.routing import Mount
 from fingerprint.embedding.base import EmbedderError, TextEmbedder
 from proxy import admin
 from proxy.admin import Readiness
+from proxy.checking import checks_of
 from proxy.endpoints import ENDPOINTS
 from proxy.errors import ClientGone, ReplyCut, TooLarge, UpstreamError
 from proxy.limits import Limits, Place, Refusal
@@ -224,6 +225,7 @@ def create_app(settings: Settings, *, open_with: OpenCache | None = None) -> Ant
                 opening.cancel()
             await asyncio.gather(opening, return_exceptions=True)
             await turns.drain(settings.server.graceful_shutdown_s)
+            await turns.verifier.close()
             cache, app.state.cache, turns.cache = app.state.cache, None, None
             if cache is not None:
                 await cache.close()
@@ -291,7 +293,13 @@ class Opener:
 
         loaded = self._loaded = self._loaded or await self._load()
         policy = policy_of(settings.decision, loaded.policy)
-        cache = await Cache.open(settings.store, embedder=loaded.embedder, confidence=loaded.confidence, policy=policy)
+        cache = await Cache.open(
+            settings.store,
+            embedder=loaded.embedder,
+            confidence=loaded.confidence,
+            policy=policy,
+            checks=checks_of(settings.verification, settings.budget),
+        )
         return Opened(cache, loaded.name, loaded.why, cache.decision)
 
     async def _load(self) -> _Loaded:

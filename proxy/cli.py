@@ -215,6 +215,25 @@ def entries(
 
 
 @app.command()
+def stats(
+    url: UrlOption = None,
+    token: TokenOption = None,
+    store: StoreOption = None,
+    config: ConfigOption = None,
+    sets: SetOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show the store in numbers: entries, hits, and what is known of wrong hits."""
+    from proxy.cli_stats import say_stats
+
+    found = _surface(config, sets, url, token, store).stats()
+    if as_json:
+        say_json(found)
+    else:
+        say_stats(found)
+
+
+@app.command()
 def purge(
     where: WhereOption = None,
     entry: Annotated[str | None, typer.Option("--entry", metavar="ID", help="Only this entry.")] = None,

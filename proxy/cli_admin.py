@@ -1,4 +1,4 @@
-"""What ``antiphon explain``, ``entries`` and ``purge`` talk to: a running proxy, else the store itself.
+"""What ``antiphon explain``, ``entries``, ``stats`` and ``purge`` talk to: a running proxy, else the store itself.
 
 Both sides return the same JSON values, those of the admin surface.
 """
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import httpx
 
+from proxy.checking import checks_of
 from proxy.cli_output import UNUSABLE, CommandError, complain, say, say_table
 from proxy.cli_serve import url_of
 from proxy.logs import configure
@@ -38,6 +39,9 @@ class Surface(Protocol):
 
     def entry(self, entry_id: str) -> Json:
         """One entry with everything known of it."""
+
+    def stats(self) -> Json:
+        """The store in numbers."""
 
     def purge(self, *, entry: str | None, where: Mapping[str, str], dry_run: bool) -> int:
         """Remove one entry or all that match; how many it was, or would be."""
@@ -94,6 +98,10 @@ class Remote:
         """One entry."""
         return self._ask("GET", f"/entries/{entry_id}")
 
+    def stats(self) -> Json:
+        """The store in numbers."""
+        return self._ask("GET", "/stats")
+
     def purge(self, *, entry: str | None, where: Mapping[str, str], dry_run: bool) -> int:
         """Remove entries."""
         what: Json = {"entry": entry} if entry is not None else {"where": dict(where)}
@@ -131,7 +139,8 @@ class Local:
         async def run() -> T:
             policy = policy_of(self._settings.decision, thresholds())
             store = self._settings.store
-            cache = await Cache.open(store, embedder=embedder, confidence=load(), policy=policy)
+            checks = checks_of(self._settings.verification, self._settings.budget)
+            cache = await Cache.open(store, embedder=embedder, confidence=load(), policy=policy, checks=checks)
             try:
                 return await work(cache)
             finally:
@@ -156,6 +165,15 @@ class Local:
         from proxy.admin import entry_as_json
 
         return self._with_cache(lambda cache: entry_as_json(cache, entry_id))
+
+    def stats(self) -> Json:
+        """The store in numbers."""
+        from proxy.admin import plain
+
+        async def work(cache: Cache) -> Json:
+            return dict(plain(await cache.stats()))
+
+        return self._with_cache(work)
 
     def purge(self, *, entry: str | None, where: Mapping[str, str], dry_run: bool) -> int:
         """Remove entries."""

@@ -9,12 +9,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from proxy.errors import UpstreamError
 from proxy.forwarding import Forwarded
 from proxy.headers import RawHeaders
 from store.types import Decision, Hit
+
+if TYPE_CHECKING:
+    from proxy.verification import Near
 
 __all__ = ["Chunk", "Flight", "Flights", "Head", "Listener"]
 
@@ -77,6 +80,7 @@ class Flight:
         # What has happened so far:
         self.hit: Hit | None = None
         self.decision: Decision | None = None
+        self.near: Near | None = None  # the candidate that the answer will be compared with
         self.forwarded: Forwarded | None = None
         self.head: Head | None = None
         self.entry_id: str | None = None

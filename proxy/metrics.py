@@ -31,9 +31,12 @@ if TYPE_CHECKING:
     from fingerprint.embedding import Embedding, TextEmbedder
     from store.rows import StoreStats
 
-__all__ = ["CONTENT_TYPE", "ErrorKind", "Metrics", "Tally", "metric_names"]
+__all__ = ["CONTENT_TYPE", "CheckOutcome", "ErrorKind", "Metrics", "Tally", "metric_names"]
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
+
+CheckOutcome = Literal["agree", "differ", "unclear", "failed", "dropped", "stale"]
+"""Of a check: what came of it, or why nothing did ("stale": the backend's version changed meanwhile)."""
 
 ErrorKind = Literal[
     "lookup",  # exact look-up failed or ran past its deadline
@@ -43,6 +46,7 @@ ErrorKind = Literal[
     "coding",  # the backend's answer was compressed in a way that cannot be read
     "serve",  # a stored answer could not be turned into a reply
     "invalidate",  # a correction could not be carried out
+    "verify",  # a hit or miss could not be handed to verification
     "version",  # the backend's version could not be read
     "canonical",  # a history could not be put into the node's words
 ]
@@ -143,7 +147,7 @@ class Metrics:
             "Requests forwarded with a stored question and its answer before the new message.",
             registry=registry,
         )
-        self.refused = Counter(
+        self.canonical_refused = Counter(
             "antiphon_canonical_refused_total",
             "Requests with a changed history that the backend refused; each was sent again as it came.",
             registry=registry,
@@ -195,6 +199,13 @@ class Metrics:
             "antiphon_requests_refused_total",
             "Requests that were over a limit of the settings, by status of the reply.",
             ["status"],
+            registry=registry,
+        )
+        self.checks = Counter(
+            "antiphon_checks_total",
+            "Answers compared with fresh ones, by what was checked (hit, suspect, miss: a candidate not served) and "
+            "outcome.",
+            ["source", "outcome"],
             registry=registry,
         )
         self.in_flight = Gauge("antiphon_requests_in_flight", "Requests being served.", registry=registry)
@@ -382,7 +393,18 @@ class _StoreCollector(Collector):
             entries.add_metric([state], number)
         for kind, number in (stats.failures if stats else {}).items():
             failures.add_metric([kind], number)
+        unserved = GaugeMetricFamily(
+            "antiphon_unserved_entries",
+            "Stored answers that are not served for a time, by why (barred: checks failed; unsettled: answers change).",
+            labels=["why"],
+        )
+        if stats is not None:
+            unserved.add_metric(["barred"], stats.barred)
+            unserved.add_metric(["unsettled"], stats.unsettled)
+        yield unserved
+        yield from _budget(stats)
         gauges = (
+            ("antiphon_suspect_wordings", "Reworded turns that are not verified yet.", "suspects"),
             ("antiphon_write_queue_depth", "Writes waiting for the store's writer.", "queued_writes"),
             ("antiphon_indexed_vectors", "Vectors in the index.", "indexed"),
             ("antiphon_store_bytes", "Bytes of the database on disk.", "database_bytes"),
@@ -412,6 +434,32 @@ class _StoreCollector(Collector):
         )
         for name, text, attribute in gauges:
             yield GaugeMetricFamily(name, text, value=getattr(stats, attribute) if stats else None)
+
+
+def _budget(stats: StoreStats | None) -> Iterable[Metric]:
+    """What is known of each kind of hit; a rate nobody observed, and a threshold nobody reaches, are left out."""
+    families = {
+        "rate": GaugeMetricFamily(
+            "antiphon_wrong_hit_rate",
+            "Observed share of wrong hits at the threshold in force, by kind.",
+            labels=["kind"],
+        ),
+        "bound": GaugeMetricFamily(
+            "antiphon_wrong_hit_bound", "Upper bound of that share, by kind of hit.", labels=["kind"]
+        ),
+        "threshold": GaugeMetricFamily(
+            "antiphon_hit_threshold", "Least reuse confidence that is served now, by kind of hit.", labels=["kind"]
+        ),
+        "observations": GaugeMetricFamily(
+            "antiphon_checked_decisions", "Checked decisions that count as evidence, by kind of hit.", labels=["kind"]
+        ),
+    }
+    for report in stats.budget if stats is not None else ():
+        for name, family in families.items():
+            value = getattr(report, name)
+            if value is not None:
+                family.add_metric([report.kind], value)
+    return families.values()
 
 
 def metric_names() -> dict[str, str]:

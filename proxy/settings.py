@@ -35,6 +35,7 @@ from store.types import Policy
 __all__ = [
     "AdminSettings",
     "AdmissionSettings",
+    "BudgetSettings",
     "DecisionSettings",
     "FlightSettings",
     "KvSettings",
@@ -50,6 +51,7 @@ __all__ = [
     "SharingSettings",
     "TracingSettings",
     "UpstreamSettings",
+    "VerificationSettings",
     "data_folder",
     "every_setting",
     "example_toml",
@@ -377,6 +379,92 @@ class KvSettings(_Section):
     )
 
 
+class VerificationSettings(_Section):
+    """Served answers that are checked against fresh ones in the background."""
+
+    enabled: bool = Field(
+        False,
+        description="Whether served answers are checked in the background, by asking the backend again. Costs the "
+        "backend at most `max_per_minute` requests a minute.",
+    )
+    serve_suspects: bool = Field(
+        True,
+        description="Whether a turn that is not sure enough, but has the same structural fingerprint as a stored one, "
+        "is served as suspect while it is verified; off sends it to the backend and learns from the answer. Without "
+        "`enabled` nothing is served as suspect.",
+    )
+    agreements: int = Field(
+        2,
+        ge=1,
+        le=100,
+        description="Checks that must agree before a suspect counts as verified; one that differs ends it.",
+    )
+    sample_rate: float = Field(
+        0.02,
+        ge=0,
+        le=1,
+        description="Share (0 to 1) of the other hits, and of the misses that had a near candidate, that is checked. "
+        "With an error budget reworded turns are all checked until there is evidence enough.",
+    )
+    max_per_minute: float = Field(
+        30.0, gt=0, le=60_000, description="Requests a minute that checks may send to the backend, at most."
+    )
+    max_running: int = Field(1, ge=1, le=64, description="Checks that run at the same time, at most.")
+    queue_size: int = Field(
+        256, ge=1, le=100_000, description="Checks that may wait; further ones are dropped and counted."
+    )
+    priority: int | None = Field(
+        None,
+        description="`priority` of the checks' requests, for an SGLang with `--enable-priority-scheduling`. SGLang "
+        "takes requests without one for the least urgent unless `--default-priority-value` says otherwise: give "
+        "clients one with that flag, and checks a smaller one here. Unset: none is sent.",
+    )
+    agree_cosine: float = Field(
+        0.95, ge=-1, le=1, description="Cosine of two answers from which they agree, where no fact differs."
+    )
+    differ_cosine: float = Field(
+        0.75, ge=-1, le=1, description="Cosine of two answers under which they differ, whatever their facts."
+    )
+    window: int = Field(20, ge=1, le=10_000, description="Last checks of one question that make up its accuracy.")
+    least_checks: int = Field(3, ge=1, le=10_000, description="Checks of one question before it can be barred.")
+    least_accuracy: float = Field(
+        0.95, ge=0, le=1, description="Accuracy (0 to 1) of the last checks of one question under which it is barred."
+    )
+    barred_hours: float = Field(24.0, gt=0, le=8_760, description="Hours for which a question is barred.")
+    judge_url: Annotated[str, AfterValidator(lambda value: _http_url(value) if value.strip() else "")] = Field(
+        "",
+        description="URL of an OpenAI-compatible endpoint whose model decides where facts and similarity cannot tell "
+        "whether two answers agree. It sees questions and answers. Empty: nobody is asked.",
+    )
+    judge_model: str = Field("", description="Name of the judge's model.")
+    judge_api_key: SecretStr | None = Field(
+        None, description="API key for the judge. Best set through `ANTIPHON_VERIFICATION__JUDGE_API_KEY`."
+    )
+    judge_timeout_s: float = Field(60.0, gt=0, le=3600, description="Seconds the judge may take.")
+
+    @model_validator(mode="after")
+    def _sound(self) -> VerificationSettings:
+        if self.differ_cosine > self.agree_cosine:
+            raise ValueError("differ_cosine must not be greater than agree_cosine")
+        return self
+
+
+class BudgetSettings(_Section):
+    """How many wrong hits are borne, and how thresholds keep to it."""
+
+    wrong_hits: float | None = Field(
+        None,
+        gt=0,
+        lt=1,
+        description="Share (0 to 1) of the reworded hits of each kind that may be wrong, such as 0.01. Thresholds rise "
+        "until the upper bound of the observed share is below it. Unset: the thresholds stay as they are.",
+    )
+    confidence: float = Field(
+        0.95, gt=0.5, lt=1, description="Confidence (0 to 1) of the upper bound, at all times at once."
+    )
+    evidence: int = Field(5_000, ge=10, le=1_000_000, description="Last checked decisions of each kind that count.")
+
+
 class AdminSettings(_Section):
     """The surface under `/antiphon/`."""
 
@@ -478,6 +566,8 @@ class Settings(BaseSettings):
     admission: AdmissionSettings = Field(default_factory=lambda: AdmissionSettings.model_validate({}))
     flight: FlightSettings = Field(default_factory=lambda: FlightSettings.model_validate({}))
     kv: KvSettings = Field(default_factory=lambda: KvSettings.model_validate({}))
+    verification: VerificationSettings = Field(default_factory=lambda: VerificationSettings.model_validate({}))
+    budget: BudgetSettings = Field(default_factory=lambda: BudgetSettings.model_validate({}))
     admin: AdminSettings = Field(default_factory=lambda: AdminSettings.model_validate({}))
     limits: LimitsSettings = Field(default_factory=lambda: LimitsSettings.model_validate({}))
     tracing: TracingSettings = Field(default_factory=lambda: TracingSettings.model_validate({}))

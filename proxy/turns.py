@@ -37,6 +37,7 @@ from proxy.shadow import Shadow
 from proxy.tracing import current, of_search
 from proxy.upstream import Forwardable, Receive, Reply, Scope, Send, Upstream, client_gone, refused, reply_error
 from proxy.usage import UsageTap
+from proxy.verification import Verifier
 from proxy.versions import Version, VersionWatcher
 from store.stages import staged, watched
 from store.types import Answer, Decision, Hit, Level, Query
@@ -117,6 +118,9 @@ class Turns:
         zone = settings.admission.time_zone
         self._zone = ZoneInfo(zone) if zone else None  # None: the machine's own
         self.cache: Cache | None = None
+        self.verifier = Verifier(
+            settings.verification, upstream, versions, metrics, cache_of=lambda: self.cache, query_of=self._query
+        )
         self.embedder = ""  # name of the embedder, part of the identity
         self.decision = ""  # version of the reuse confidence, part of the identity
 
@@ -340,7 +344,7 @@ class Turns:
             (b"cache-status", b"antiphon; hit" if hit.exact else b"antiphon; hit; detail=reworded"),
             (b"age", b"%d" % max(0, int(hit.age_s))),
             _ANSWER,
-            (b"x-antiphon-reason", field_value(reason)),
+            (b"x-antiphon-reason", b"suspect" if hit.state == "suspect" else field_value(reason)),
             (b"x-antiphon-confidence", b"%.4f" % hit.confidence),
             (b"x-antiphon-entry", hit.entry_id.encode("ascii")),
         ]
@@ -354,6 +358,7 @@ class Turns:
         if self.cache is not None:
             cache = self.cache
             self._guarded("record", lambda: cache.follow(query, hit), None)
+            self._guarded("verify", lambda: self.verifier.served(ex.scope, ex.body, plan, query, hit), None)
         return True
 
     def _template(self, plan: Plan, entry_id: str, body: bytes) -> Template | None:
@@ -545,6 +550,7 @@ class Turns:
                     flight.hit, flight.complete, flight.landed = hit, True, True
                     flight.notify()
                     return
+                flight.near = self._guarded("verify", lambda: self.verifier.near(flight.decision), None)
             if search and cache is not None and await self._elsewhere(flight, ex, query, cache):
                 return
             await self._call(flight, ex, query, cache)
@@ -589,7 +595,7 @@ class Turns:
         if sent.changed and refused(reply.status):
             # The node's words may be too long where the user's were not.
             await reply.aclose()
-            self._metrics.refused.inc()
+            self._metrics.canonical_refused.inc()
             sent = sent.untouched()
             headers = _for_body(forwarded(ex.scope["headers"]), sent.body, plain=True)
             reply = await self._upstream.open("POST", target, headers, sent.body, repeatable=True)
@@ -758,6 +764,8 @@ class Turns:
                 return
             if query.ttl_s == 0:
                 return
+            if (near := flight.near) is not None and query.exact_key == self._query(plan).exact_key:
+                self._guarded("verify", lambda: self.verifier.missed(near, query, verdict.text), None)
             if query.ttl_s != flight.ttl_s:
                 query = dataclasses.replace(query, ttl_s=flight.ttl_s)
             answer = Answer(
@@ -826,7 +834,7 @@ class Turns:
             )  # fmt: skip
         finally:
             if plain is not None and plain.sent:
-                self._metrics.refused.inc()
+                self._metrics.canonical_refused.inc()
                 level, sent = usual, sent.untouched()
             self._metrics.request(level, plan.endpoint.name, word)
         if good:

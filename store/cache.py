@@ -486,9 +486,11 @@ class Cache:
         write = FeedbackWrite(self._followers, entry_id, partition, by, rating, who, self._clock())
         if rating == "up":
             return bool(await asyncio.wrap_future(self._writer.ask(write)))
-        self.checks.complained(entry_id)
         self._recent_if_any(entry_id, partition)
-        return self._gone_if(entry_id, await asyncio.wrap_future(self._writer.ask(write)))
+        found = self._gone_if(entry_id, await asyncio.wrap_future(self._writer.ask(write)))
+        if found:
+            self.checks.complained(entry_id)
+        return found
 
     async def purge(self, where: Mapping[str, str], *, dry_run: bool, actor: str = "admin") -> int:
         """Delete every entry that has all the values of ``where`` (dimension → value); returns how many.
@@ -587,6 +589,9 @@ class Cache:
         try:
             kept = await self._read(partial(reads.entry, entry_id=entry_id, now=self._clock()))
         except Unanswered:
+            return None
+        except Exception as error:
+            self.failures.note("check", error)
             return None
         return None if kept is None else kept.answer
 

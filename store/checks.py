@@ -25,6 +25,7 @@ from store.counters import Failures
 from store.memory import Kept, Memory
 from store.models import Entry, Evidence, Purge, Wording
 from store.replicas import announce
+from store.settings import CheckSettings
 from store.types import KINDS, Hit, Kind, Policy
 from store.writer import AfterCommit, Writer
 
@@ -35,29 +36,6 @@ Source = Literal["hit", "suspect", "miss", "feedback"]
 
 _KEPT_EVIDENCE: Final = 50_000  # rows
 _REMEMBERED: Final = 16_384
-
-
-@dataclass(frozen=True, slots=True)
-class CheckSettings:
-    """What the operator decides about checks. Rates and confidences 0 … 1, cosines −1 … 1."""
-
-    enabled: bool = False  # whether anything is verified in the background
-    serve_suspects: bool = True
-    agreements: int = 2  # checks that promote a suspect
-    agree_cosine: float = 0.95
-    differ_cosine: float = 0.75
-    window: int = 20  # checks of one question that count
-    least_checks: int = 3  # before there are as many, nothing is barred
-    accuracy: float = 0.95  # under it a question is barred
-    bar_s: float = 86_400.0
-    wrong_hits: float | None = None  # the error budget
-    alpha: float = 0.05  # chance that a bound fails
-    evidence: int = 5_000  # observations of one kind that count
-
-    @property
-    def suspects(self) -> bool:
-        """Whether what is not sure enough may be served as suspect."""
-        return self.enabled and self.serve_suspects
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,6 +209,7 @@ class Checks:
     def complained(self, entry_id: str) -> None:
         """Somebody says that what was served of an entry is wrong; no evidence where it was no hit."""
         last = self._last.get(entry_id)
+        self._last.pop(entry_id)
         if last is not None:
             self.checked(entry_id, None, *last, wrong=True, source="feedback")
 

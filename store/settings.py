@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-__all__ = ["ContextStrategy", "StoreSettings"]
+__all__ = ["CheckSettings", "ContextStrategy", "StoreSettings"]
 
 ContextStrategy = Literal["current", "window", "window+topic", "summary"]
 
@@ -166,3 +167,26 @@ class StoreSettings(BaseModel):
     drift_least_answers: int = Field(
         3, ge=2, le=10_000, description="Answers to one question before their variance says anything."
     )
+
+
+@dataclass(frozen=True, slots=True)
+class CheckSettings:
+    """What the operator decides about checks. Rates and confidences 0 … 1, cosines −1 … 1."""
+
+    enabled: bool = False  # whether anything is verified in the background
+    serve_suspects: bool = True
+    agreements: int = 2  # checks that promote a suspect
+    agree_cosine: float = 0.95
+    differ_cosine: float = 0.75
+    window: int = 20  # checks of one question that count
+    least_checks: int = 3  # before there are as many, nothing is barred
+    accuracy: float = 0.95  # under it a question is barred
+    bar_s: float = 86_400.0
+    wrong_hits: float | None = None  # the error budget
+    alpha: float = 0.05  # chance that a bound fails
+    evidence: int = 5_000  # observations of one kind that count
+
+    @property
+    def suspects(self) -> bool:
+        """Whether what is not sure enough may be served as suspect."""
+        return self.enabled and self.serve_suspects

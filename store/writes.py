@@ -173,9 +173,18 @@ _SESSION = _SESSION.on_conflict_do_update(
 _BAR = upsert(Bar)
 _BAR = _BAR.on_conflict_do_update(index_elements=[Bar.scope, Bar.item], set_={"at": _BAR.excluded.at})
 _WORDING = upsert(Wording)
+_SAME_ENTRY = Wording.entry_number == _WORDING.excluded.entry_number
 _WORDING = _WORDING.on_conflict_do_update(
     index_elements=[Wording.exact_key],
-    set_={name: _WORDING.excluded[name] for name in Wording.__table__.columns.keys() if name != "exact_key"},  # noqa: SIM118
+    set_={
+        **{
+            name: _WORDING.excluded[name]
+            for name in ("node", "entry_number", "parent", "created_at", "kind", "confidence")
+        },
+        # Found afresh before its first writing was done: what checks have said of it stands.
+        "suspect": case((_SAME_ENTRY, Wording.suspect), else_=_WORDING.excluded.suspect),
+        "agreements": case((_SAME_ENTRY, Wording.agreements), else_=0),
+    },
 )
 _IDENTITY = upsert(Identity).on_conflict_do_nothing(index_elements=[Identity.identity])
 

@@ -15,6 +15,7 @@ from typing import Any
 import uvicorn
 
 from proxy.app import Antiphon, OpenCache, Opened, create_app
+from proxy.checking import checks_of
 from proxy.settings import Settings
 from store.cache import Cache
 from store.types import Policy
@@ -107,7 +108,7 @@ def until(condition: Callable[[], bool], patience_s: float = 10.0) -> None:
         time.sleep(0.005)
 
 
-def by_words(url: str) -> OpenCache:
+def by_words(url: str, policy: Policy = Policy(answer=0.7, verify=0.5)) -> OpenCache:  # noqa: B008 - frozen
     """A real store at ``url`` with an embedder that compares words, so that no model is loaded."""
 
     async def open_cache(settings: Settings) -> Opened:
@@ -118,8 +119,9 @@ def by_words(url: str) -> OpenCache:
             store,
             embedder=WordEmbedder(),
             confidence=NearEnough(),
-            policy=Policy(answer=0.7, verify=0.5),
+            policy=policy,
             objections=no_objections,
+            checks=checks_of(settings.verification, settings.budget),
         )
         return Opened(cache, "words")
 

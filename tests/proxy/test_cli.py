@@ -226,7 +226,7 @@ def test_help_names_every_command(home: Path) -> None:
     done = antiphon(home, "--help")
     assert antiphon(home).stdout == done.stdout
     assert done.returncode == 0
-    for command in ("serve", "config", "doctor", "explain", "entries", "purge", "models", "eval"):
+    for command in ("serve", "config", "doctor", "explain", "entries", "stats", "purge", "models", "eval"):
         assert f"\n  {command} " in done.stdout
 
 
@@ -382,6 +382,10 @@ def test_the_commands_work_on_a_running_proxy_and_on_its_store_alike(home: Path,
     assert oct((home).stat().st_mode)[-3:] == "700"
     store = str(home / "antiphon.db")
     assert [row["id"] for row in entries_of(home, "--store", store)] == [entry]
+    stats = antiphon(home, "stats", "--store", store)
+    assert stats.returncode == 0, stats.stderr
+    assert "exact repeat" in stats.stdout
+    assert json.loads(antiphon(home, "stats", "--store", store, "--json").stdout)["entries"] == 1
     offline = antiphon(
         home, "explain", str(file), "--store", store, "--api-key", "k", "--set", f"upstream.url={backend}"
     )
