@@ -16,13 +16,14 @@ from starlette.routing import Mount
 from fingerprint.embedding.base import EmbedderError, TextEmbedder
 from proxy import admin
 from proxy.admin import Readiness
+from proxy.capture import Capture
 from proxy.checking import checks_of
 from proxy.endpoints import ENDPOINTS
 from proxy.errors import ClientGone, ReplyCut, TooLarge, UpstreamError
 from proxy.limits import Limits, Place, Refusal
 from proxy.logs import AccessLog
 from proxy.metrics import Metrics
-from proxy.settings import Settings, policy_of
+from proxy.settings import Settings, data_folder, policy_of
 from proxy.thresholds import ThresholdsWatch
 from proxy.tracing import NotInstalled, Tracing
 from proxy.turns import Turns
@@ -216,6 +217,7 @@ def create_app(settings: Settings, *, open_with: OpenCache | None = None) -> Ant
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
         assert isinstance(app, Antiphon)
         sys.setswitchinterval(_SWITCH_S)
+        turns.capture = await asyncio.to_thread(_capturing, settings, metrics)
         opening = asyncio.create_task(open_up(app), name="antiphon-open")
         try:
             yield
@@ -226,6 +228,8 @@ def create_app(settings: Settings, *, open_with: OpenCache | None = None) -> Ant
             await asyncio.gather(opening, return_exceptions=True)
             await turns.drain(settings.server.graceful_shutdown_s)
             await turns.verifier.close()
+            if turns.capture is not None:
+                await asyncio.to_thread(turns.capture.close)
             cache, app.state.cache, turns.cache = app.state.cache, None, None
             if cache is not None:
                 await cache.close()
@@ -253,6 +257,20 @@ def create_app(settings: Settings, *, open_with: OpenCache | None = None) -> Ant
     app.state.versions = versions
     _quiet_server_log()
     return app
+
+
+def _capturing(settings: Settings, metrics: Metrics) -> Capture | None:
+    """Begin to capture, where that is wanted; the proxy runs without where it cannot be done."""
+    if not settings.capture.enabled:
+        return None
+    capture = Capture(settings.capture, settings.capture.folder or data_folder() / "traffic", metrics)
+    try:
+        capture.start()
+    except OSError as error:
+        metrics.capture_dropped.labels("disk").inc()
+        log.error("nothing is captured: %s", error)
+        return None
+    return capture
 
 
 @dataclass(frozen=True, slots=True)

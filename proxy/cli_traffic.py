@@ -37,13 +37,14 @@ def audit(
     kind: Annotated[
         str,
         typer.Option(
+            "--format",
             "--from",
-            metavar="FORMAT",
+            metavar="NAME",
             help="antiphon, openai, litellm, langfuse, sharegpt, sglang or csv; default: told from the first rows.",
         ),
     ] = "auto",
     report: Annotated[
-        Path | None, typer.Option("--report", metavar="OUT.html", help="Write a page with plots.")
+        Path | None, typer.Option("--html", "--report", metavar="OUT", help="Write a page with plots.")
     ] = None,
     json_out: Annotated[Path | None, typer.Option("--json", metavar="OUT", help="Write the same figures.")] = None,
     sheet: Annotated[

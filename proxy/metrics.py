@@ -164,6 +164,14 @@ class Metrics:
             ["cause"],
             registry=registry,
         )
+        self.captured = Counter("antiphon_captured_total", "Requests written to the traffic log.", registry=registry)
+        self.capture_dropped = Counter(
+            "antiphon_capture_dropped_total",
+            "Requests that should have been written to the traffic log and were not, by why (busy, too-large, disk, "
+            "failed).",
+            ["why"],
+            registry=registry,
+        )
         self.recorded = Counter("antiphon_answers_stored_total", "Answers handed to the store.", registry=registry)
         self.followers = Counter(
             "antiphon_single_flight_followers_total",

@@ -36,6 +36,7 @@ __all__ = [
     "AdminSettings",
     "AdmissionSettings",
     "BudgetSettings",
+    "CaptureSettings",
     "DecisionSettings",
     "FlightSettings",
     "KvSettings",
@@ -532,6 +533,32 @@ class TracingSettings(_Section):
     )
 
 
+class CaptureSettings(_Section):
+    """Keeping what users ask and get, as a log for `antiphon audit` and the other tools. Off unless switched on."""
+
+    enabled: bool = Field(
+        False, description="Whether requests and answers are written to disk. Users' words are: think of who may read."
+    )
+    folder: Path | None = Field(
+        None, description="Folder for the log. Unset: `traffic` in the data folder. Only the proxy's user may read it."
+    )
+    redact: bool = Field(
+        True,
+        description="Whether e-mail addresses, phone and card numbers, keys and passwords in texts are replaced before "
+        "they are written. Names and addresses are not recognised.",
+    )
+    sample_rate: float = Field(
+        1.0,
+        gt=0,
+        le=1,
+        description="Share (0 to 1) of the conversations that is kept: whole ones, not single requests.",
+    )
+    max_file_mib: float = Field(
+        64.0, gt=0, le=65_536, description="MiB after which a file is closed and the next one begun."
+    )
+    keep_files: int = Field(16, ge=1, le=100_000, description="Files of the log kept; beyond it the oldest goes.")
+
+
 class LoggingSettings(_Section):
     """What is written to standard error. Message texts and secrets are never logged."""
 
@@ -571,6 +598,7 @@ class Settings(BaseSettings):
     admin: AdminSettings = Field(default_factory=lambda: AdminSettings.model_validate({}))
     limits: LimitsSettings = Field(default_factory=lambda: LimitsSettings.model_validate({}))
     tracing: TracingSettings = Field(default_factory=lambda: TracingSettings.model_validate({}))
+    capture: CaptureSettings = Field(default_factory=lambda: CaptureSettings.model_validate({}))
     logging: LoggingSettings = Field(default_factory=lambda: LoggingSettings.model_validate({}))
 
     @classmethod

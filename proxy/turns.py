@@ -20,6 +20,7 @@ import msgspec
 from starlette.datastructures import Headers
 
 from fingerprint.errors import NotUnderstood
+from proxy.capture import Capture
 from proxy.codings import can_decode, decoded
 from proxy.elsewhere import answered_elsewhere
 from proxy.endpoints import ENDPOINTS, Assembler, Endpoint, Json, Template, Verdict
@@ -117,6 +118,7 @@ class Turns:
         self._shadow = Shadow(settings.rollout, metrics) if settings.rollout.mode == "shadow" else None
         zone = settings.admission.time_zone
         self._zone = ZoneInfo(zone) if zone else None  # None: the machine's own
+        self.capture: Capture | None = None  # where what passes is kept
         self.cache: Cache | None = None
         self.verifier = Verifier(
             settings.verification, upstream, versions, metrics, cache_of=lambda: self.cache, query_of=self._query
@@ -199,6 +201,8 @@ class Turns:
             plan = self._planner.plan(endpoint, scope["headers"], scope["query_string"], body, peer)
         else:  # reading, normalising and hashing megabytes would hold up everybody else
             plan = await asyncio.to_thread(self._plan_large, endpoint, scope, body, peer)
+        if self.capture is not None:
+            send = self.capture.tap(endpoint, scope, plan, send)
         ex = _Exchange(scope, receive, send, body, plan)
         if (trace := current()) is not None:
             trace.planned(began, plan)

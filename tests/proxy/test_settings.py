@@ -262,6 +262,7 @@ def test_every_number_has_its_unit_in_its_name_or_says_what_it_counts(setting: S
         "Requests a minute",
         "`priority` of",
         "Turns that",
+        "Files of",
     )
     assert key.endswith(units) or any(word in description for word in counted)
 
