@@ -436,8 +436,8 @@ def main() -> int:
     parser.add_argument("--data", type=Path, default=_ROOT.parent / "shared" / "data", help="default: ../shared/data")
     parser.add_argument("--scripts", type=int, default=5, help="different scripts (default 5)")
     parser.add_argument("--users", type=int, default=7, help="later users of each script (default 7)")
-    parser.add_argument("--spread-s", type=float, default=40.0, help="seconds over which the later users come")
-    parser.add_argument("--think-s", type=float, default=1.5, help="seconds from an answer to the next message")
+    parser.add_argument("--spread-s", type=float, default=20.0, help="seconds over which the later users come")
+    parser.add_argument("--think-s", type=float, default=1.0, help="seconds from an answer to the next message")
     options = parser.parse_args()
     if not (options.data / "families").is_dir():
         raise SystemExit(f"{options.data} is not there")

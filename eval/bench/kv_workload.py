@@ -26,7 +26,7 @@ from store.types import Answer, Decision, Query
 
 __all__ = ["Ask", "Conversation", "Pair", "between", "build"]
 
-TRIES: Final = 4
+TRIES: Final = 6
 _COURTESIES: Final = (
     "Hi! {}", "{} Thanks!", "Hello there. {}", "{} Thank you in advance.", "Quick question: {}", "Good morning! {}",
     "Sorry to bother you. {}", "{} Thanks for your help!", "Hey, {}", "Please help me: {}",
@@ -88,7 +88,7 @@ def _wordings(family: dict[str, Any], chance: random.Random) -> Iterator[tuple[s
     chance.shuffle(told)
     courtesies = list(_COURTESIES)
     chance.shuffle(courtesies)
-    yield from told[: TRIES // 2]
+    yield from told[:2]
     for form in courtesies:
         small = question[:1].lower() + question[1:] if form.startswith(("Hey", "Quick", "Please")) else question
         yield "courtesy", form.format(small)
@@ -147,7 +147,7 @@ _OTHER_PARTS: Final = tuple(name for name in IdentityParts.__dataclass_fields__ 
 
 
 async def build(data: Path, embedder: TextEmbedder, *, scripts: int, users: int, seed: int = 7) -> list[Conversation]:
-    """Make ``scripts`` × (1 + ``users``) conversations of 4 to 8 turns, those of the first users first."""
+    """Make ``scripts`` × (1 + ``users``) conversations of 5 to 8 turns, those of the first users first."""
     chance = random.Random(seed)
     domains = _families(data)
     chosen = sorted(domains, key=lambda name: (-len(domains[name]), name))[:scripts]
@@ -161,7 +161,7 @@ async def build(data: Path, embedder: TextEmbedder, *, scripts: int, users: int,
             system = f"You are the assistant of a help desk for {domain}.{_RULES}"
             families = sorted(domains[domain], key=lambda family: str(family["id"]))
             chance.shuffle(families)
-            script = families[: 3 + number % 4]  # 3 to 6 questions
+            script = families[: 4 + number % 3]  # 4 to 6 questions
             said: tuple[str, ...] = ()
             for place, family in enumerate(script):
                 question = family["base"]["messages"][0]["content"]
