@@ -32,6 +32,7 @@ from fingerprint.keys import exact_key, place_key
 from fingerprint.text import normalise
 from store.bars import text_digest
 from store.codec import unpack_answer, unpack_question
+from store.epochs import in_epoch
 from store.models import Entry, Place, SessionTurn, Wording
 from store.types import Query
 
@@ -41,7 +42,8 @@ MOST_ROUNDS: Final = 64
 """Rounds that are walked; those behind stay as they are."""
 MOST_CHARACTERS: Final = 1 << 20
 """A history longer than this is left alone: keying every prefix of it would take too long."""
-_STATES: Final = ("active", "frozen")
+_LITERALLY: Final = frozenset({"active", "frozen"})  # served to a literal repeat
+_OTHERWISE: Final = frozenset({"active"})  # and in other words
 
 Servable = Callable[[str, bytes, bytes | None], bool]
 """Entry id, its exact key, digest of its answer (``None``: not read yet) -> whether this turn may be served it."""
@@ -100,6 +102,7 @@ _ENTRY = (
     Entry.state,
     Entry.unserved_until,
     Entry.expires_at,
+    in_epoch().label("in_epoch"),
 )
 _ENTRIES = select(*_ENTRY).where(Entry.id.in_(bindparam("ids", expanding=True)))
 _WORDINGS = (
@@ -107,9 +110,7 @@ _WORDINGS = (
     .join(Entry, Entry.number == Wording.entry_number)
     .where(Wording.exact_key.in_(bindparam("keys", expanding=True)))
 )
-_OWN = select(Entry.exact_key, Entry.id, Entry.state, Entry.unserved_until, Entry.expires_at).where(
-    Entry.exact_key.in_(bindparam("keys", expanding=True))
-)
+_OWN = select(*_ENTRY).where(Entry.exact_key.in_(bindparam("keys", expanding=True)))
 _PLACES = select(Place.place_key, Place.node).where(Place.place_key.in_(bindparam("keys", expanding=True)))
 _SESSIONS = select(SessionTurn.exact_key, SessionTurn.node).where(
     SessionTurn.session == bindparam("session"), SessionTurn.exact_key.in_(bindparam("keys", expanding=True))
@@ -117,9 +118,7 @@ _SESSIONS = select(SessionTurn.exact_key, SessionTurn.node).where(
 _TEXTS = select(Entry.number, Entry.question, Entry.answer).where(
     Entry.number.in_(bindparam("numbers", expanding=True))
 )
-_REFERENCE = select(
-    Entry.exact_key, Entry.question, Entry.answer, Entry.state, Entry.unserved_until, Entry.expires_at
-).where(Entry.id == bindparam("id"))
+_REFERENCE = select(*_ENTRY, Entry.question, Entry.answer).where(Entry.id == bindparam("id"))
 
 
 def canonical(
@@ -146,7 +145,7 @@ def canonical(
         return Canonical()
     own: dict[bytes, list[Any]] = {}
     for row in connection.execute(_OWN, {"keys": keys}):
-        own.setdefault(row.exact_key, []).append(row)
+        own.setdefault(row.entry_key, []).append(row)
     places_of = connection.execute(_PLACES, {"keys": [one.place for one in walked]})
     stands = {row.place_key: row.node for row in places_of}
     told: Mapping[bytes, str] = {}
@@ -191,7 +190,7 @@ def _doubt(
         mine = next((row for row in own if row.id == here), None)
         if mine is None:
             return "origin not known"
-        return "" if _is_served(mine, mine.exact_key, now, servable) else "entry not served any more"
+        return "" if _is_served(mine, _LITERALLY, now, servable) else "entry not served any more"
     if wording.node != here:
         return "another answer"
     if own:
@@ -199,7 +198,7 @@ def _doubt(
     if wording.suspect:
         return "not verified yet"
     entry = wording.entry
-    if not _is_served(entry, entry.entry_key, now, servable):
+    if not _is_served(entry, _OTHERWISE, now, servable):
         return "entry not served any more"
     if wording.node == entry.id and (
         entry.partition != query.partition or entry.depth != one.user or entry.parent != node
@@ -223,8 +222,10 @@ def _served_in_other_words(
     return served
 
 
-def _is_served(row: Any, key: bytes, now: float, servable: Servable) -> bool:
-    return row.state in _STATES and row.unserved_until <= now < row.expires_at and servable(row.id, key, None)
+def _is_served(row: Any, states: frozenset[str], now: float, servable: Servable) -> bool:
+    """Whether an entry (a row of `_ENTRY`) is still served."""
+    lives = row.state in states and row.in_epoch and row.unserved_until <= now < row.expires_at
+    return lives and servable(row.id, row.entry_key, None)
 
 
 def _with_texts(
@@ -282,7 +283,7 @@ def _rounds(query: Query, most: int) -> list[_Round]:
 def reference(connection: Connection, entry_id: str, *, servable: Servable, now: float) -> Reference | None:
     """Return question and answer of an entry where it is served and both are plain text."""
     row = connection.execute(_REFERENCE, {"id": entry_id}).first()
-    if row is None or row.state not in _STATES or not row.unserved_until <= now < row.expires_at:
+    if row is None or not _is_served(row, _OTHERWISE, now, servable):
         return None
     try:
         asked = unpack_question(row.question, ()).message
@@ -290,6 +291,6 @@ def reference(connection: Connection, entry_id: str, *, servable: Servable, now:
     except ValueError:
         return None
     plain = asked.role == "user" and not asked.opaque and asked.text.strip() and answer.strip()
-    if not plain or not servable(entry_id, row.exact_key, text_digest(answer)):
+    if not plain or not servable(entry_id, row.entry_key, text_digest(answer)):
         return None
     return Reference(asked.text, answer)

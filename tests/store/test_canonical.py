@@ -203,6 +203,7 @@ async def test_a_history_that_begins_otherwise_than_with_a_round_stays_as_it_is(
         "UPDATE wordings SET suspect = 1 WHERE node IN (SELECT id FROM entries WHERE depth = 2)",  # not verified yet
         "UPDATE entries SET unserved_until = 1e12 WHERE depth = 2",  # barred after failed checks
         "UPDATE entries SET state = 'suspect' WHERE depth = 2",
+        "UPDATE entries SET state = 'frozen' WHERE depth = 2",  # on a corrected branch
     ],
 )
 async def test_what_is_in_doubt_ends_the_walk(two_turns: Cache, open_cache: Open, change: str) -> None:
@@ -213,6 +214,11 @@ async def test_what_is_in_doubt_ends_the_walk(two_turns: Cache, open_cache: Open
     engine.dispose()
     cache = await open_cache()
     assert texts(await cache.canonical(ask(*THEIRS))) == [(0, Q1)]
+
+
+async def test_an_older_epoch_is_not_built_upon(two_turns: Cache) -> None:
+    await two_turns.raise_epoch(dry_run=False)
+    assert texts(await two_turns.canonical(ask(*THEIRS))) == []
 
 
 async def test_a_damaged_entry_is_left_out(two_turns: Cache) -> None:
