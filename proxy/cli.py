@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from proxy import cli_measure, cli_traffic
+from proxy import cli_db, cli_measure, cli_traffic
 from proxy.cli_options import ConfigOption, JsonOption, SetOption
 from proxy.cli_options import load_with as _load
 from proxy.cli_output import FAILED, UNUSABLE, CommandError, complain, say, say_finding, say_json, say_table
@@ -345,6 +345,7 @@ def eval_pairs(
 
 cli_measure.register(app)
 cli_traffic.register(app)
+cli_db.register(app, _load)
 
 
 def _plain(value: Any) -> str:

@@ -36,7 +36,7 @@ from store.database import Database
 from store.decide import Objections, decide
 from store.drift import Drift
 from store.embedding import EmbeddingService
-from store.errors import StoreUnavailable, UnknownDimension
+from store.errors import StoreError, StoreUnavailable, UnknownDimension
 from store.hits import Hits
 from store.ids import IdMaker
 from store.index import one_thread
@@ -44,6 +44,7 @@ from store.marks import DoubtWrite, FeedbackWrite, SightingWrite
 from store.memory import Kept, Memory
 from store.pool import Pool, Unanswered
 from store.prints import Prints
+from store.projection import ProjectedEmbedder
 from store.rebuild import Rebuilder
 from store.recent import Recent
 from store.replicas import Followed
@@ -179,7 +180,10 @@ class Cache:
         """
         guards = objections or _default_objections()
         database = await asyncio.to_thread(Database.open, settings)
-        service = None if embedder is None else EmbeddingService(embedder)
+        service = None
+        if embedder is not None:
+            embedder = await asyncio.to_thread(_projected, embedder, database)
+            service = EmbeddingService(embedder)
         cache = cls(settings, database, service, confidence, policy, guards, clock, checks)
         try:
             left = await asyncio.get_running_loop().run_in_executor(cache._upkeep, cache._load)
@@ -189,7 +193,7 @@ class Cache:
             damaged = kind_of(error) == "corrupt"
             if not damaged or not await asyncio.to_thread(database.replace, str(getattr(error, "orig", error))):
                 database.close()
-                if not isinstance(error, Exception):
+                if not isinstance(error, Exception) or isinstance(error, StoreError):
                     raise
                 raise StoreUnavailable(f"the store {database.name} cannot be read ({kind_of(error)})") from error
             return await cls.open(
@@ -933,6 +937,13 @@ class Cache:
 
 def _nothing() -> None:
     """What a queue of one thread is waited for with."""
+
+
+def _projected(embedder: TextEmbedder, database: Database) -> TextEmbedder:
+    """Return the embedder that makes vectors as the database keeps them."""
+    with database.upkeep.connect() as connection:
+        known = reads.projections(connection)
+    return ProjectedEmbedder(embedder, known) if known else embedder
 
 
 def _default_objections() -> Objections:

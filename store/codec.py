@@ -13,7 +13,15 @@ from fingerprint.conversation import Message, Turn
 from fingerprint.text import utf8
 from store.types import Answer
 
-__all__ = ["pack_answer", "pack_question", "pack_vector", "unpack_answer", "unpack_question", "unpack_vector"]
+__all__ = [
+    "is_damaged",
+    "pack_answer",
+    "pack_question",
+    "pack_vector",
+    "unpack_answer",
+    "unpack_question",
+    "unpack_vector",
+]
 
 _PLAIN: Final = b"\x00"
 _ZLIB: Final = b"\x01"
@@ -63,6 +71,13 @@ def pack_vector(vector: Vector) -> bytes:
 def unpack_vector(data: bytes) -> Vector:
     """Decode a vector into float32, shape (dimension,)."""
     return np.frombuffer(data, dtype="<f2").astype(np.float32)
+
+
+def is_damaged(data: bytes | None) -> bool:
+    """Whether the bytes of a vector are none that `pack_vector` writes; None (no vector) is no damage."""
+    if data is None:
+        return False
+    return not data or len(data) % 2 != 0 or not bool(np.isfinite(np.frombuffer(data, dtype="<f2")).all())
 
 
 def _text(data: bytes) -> str:

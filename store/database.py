@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from sqlalchemy import URL, Engine, make_url
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError
 
-from store.errors import UnsupportedStore
+from store.errors import StoreInUse, UnsupportedStore
 from store.settings import StoreSettings
 
 if TYPE_CHECKING:
@@ -37,18 +37,39 @@ class Database(abc.ABC):
     """What to call it in a message; holds no password."""
 
     @classmethod
-    def open(cls, settings: StoreSettings) -> Database:
+    def open(cls, settings: StoreSettings, *, alone: bool = False, unfinished: bool = False) -> Database:
         """Open, check and upgrade the database that ``settings.url`` names.
 
-        Raises `UnsupportedStore`, `StoreInUse`, `SchemaTooNew` and `StoreUnavailable`.
+        ``alone``: no other process may use it until it is closed (an SQLite file never has two users). ``unfinished``:
+        it may hold a copy that is not complete. Raises `UnsupportedStore`, `StoreInUse`, `SchemaTooNew` and
+        `StoreUnavailable`.
         """
+        database: Database
         if parse_url(settings.url).get_backend_name() == "postgresql":
             from store.postgres import PostgresDatabase
 
-            return PostgresDatabase.open(settings)
-        from store.sqlite import SqliteDatabase
+            database = PostgresDatabase.connect(settings)
+        else:
+            from store.sqlite import SqliteDatabase
 
-        return SqliteDatabase.open(settings)
+            database = SqliteDatabase.take(settings)
+        try:
+            if alone:
+                database.keep_others_out()
+            if not unfinished:
+                _complete(database)
+        except BaseException:
+            database.close()
+            raise
+        return database
+
+    def keep_others_out(self) -> None:
+        """Let no other process use the database until it is closed. Raises `StoreInUse` where one does."""
+        return
+
+    def reclaim(self) -> None:
+        """Give room that is no longer needed back to the disk, where the engine can; may take minutes."""
+        return
 
     @abc.abstractmethod
     def neighbours(self, settings: StoreSettings) -> Neighbours:
@@ -73,6 +94,16 @@ class Database(abc.ABC):
     @abc.abstractmethod
     def size_bytes(self) -> int:
         """Return what the database occupies on disk."""
+
+
+def _complete(database: Database) -> None:
+    from store.properties import UNFINISHED, property_of
+
+    with database.upkeep.connect() as connection:
+        if property_of(connection, UNFINISHED) is not None:
+            raise StoreInUse(
+                f"the store {database.name} holds a copy that was not finished: start the same `antiphon db copy` again"
+            )
 
 
 def parse_url(url: str) -> URL:

@@ -23,9 +23,11 @@ __all__ = [
     "Identity",
     "Mark",
     "Place",
+    "Property",
     "Purge",
     "SessionTurn",
     "Vector",
+    "VectorSpace",
     "Wording",
 ]
 
@@ -282,3 +284,22 @@ class Evidence(Base):
     source: Mapped[str] = mapped_column(String(16))  # "hit", "suspect", "miss", "feedback"
     question_key: Mapped[bytes | None] = mapped_column(_Key)  # of the entry; None: not served, or not known any more
     at: Mapped[float] = mapped_column(Float)
+
+
+class Property(Base):
+    """What the database says of itself (`store.properties`)."""
+
+    __tablename__ = "properties"
+
+    name: Mapped[str] = mapped_column(Text, primary_key=True)
+    value: Mapped[str] = mapped_column(Text)
+
+
+class VectorSpace(Base):
+    """A space whose vectors are kept with fewer dimensions (`store.projection`)."""
+
+    __tablename__ = "vector_spaces"
+
+    space: Mapped[str] = mapped_column(Text, primary_key=True)  # the embedder's
+    dimensions: Mapped[int] = mapped_column(Integer)  # that are kept
+    matrix: Mapped[bytes] = mapped_column(LargeBinary)  # float32, little-endian, (before, kept) row by row

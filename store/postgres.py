@@ -22,7 +22,7 @@ from sqlalchemy.pool import NullPool
 
 from store.counters import Failures
 from store.database import Database, parse_url
-from store.errors import StoreUnavailable, UnsupportedStore
+from store.errors import StoreInUse, StoreUnavailable, UnsupportedStore
 from store.migrations import upgrade
 from store.replicas import Said, begin, pack, said
 from store.settings import StoreSettings
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from store.postgres_leases import PostgresLeases
     from store.postgres_link import PostgresLink
 
-__all__ = ["CHANNEL", "PostgresDatabase", "Server", "connect_args", "examine", "lock_number"]
+__all__ = ["CHANNEL", "USE", "PostgresDatabase", "Server", "connect_args", "examine", "lock_number", "reading_engine"]
 
 CHANNEL: Final = "antiphon"
 """Name under which a commit that took something out of circulation is notified."""
@@ -62,12 +62,13 @@ class PostgresDatabase(Database):
         deadline_ms = max(1, int(settings.lookup_deadline_ms * 0.8))
         self.readers = _engine(url, settings.read_threads, {"statement_timeout": deadline_ms, **_READING})
         self.upkeep = _engine(url, 1, {"statement_timeout": _UPKEEP_MS, **_READING}, overflow=1)
+        self._alone: Connection | None = None
         self._lock = lock_number(b"write")
         event.listen(self.writer, "begin", self._began)
         event.listen(self.writer, "commit", self._committing)
 
     @classmethod
-    def open(cls, settings: StoreSettings) -> PostgresDatabase:
+    def connect(cls, settings: StoreSettings) -> PostgresDatabase:
         """Connect, create or upgrade the tables. Raises `UnsupportedStore`, `SchemaTooNew`, `StoreUnavailable`."""
         url = _url_of(settings.url)
         shown = url.render_as_string(hide_password=True)
@@ -87,6 +88,33 @@ class PostgresDatabase(Database):
             database.close()
             raise StoreUnavailable(_why(shown, error)) from error
         return database
+
+    def keep_others_out(self) -> None:
+        """Take the lock that every process on the database shares. Raises `StoreInUse`."""
+        self._alone = self._by_itself().connect()
+        if not self._alone.execute(text("SELECT pg_try_advisory_lock(:n)"), {"n": USE}).scalar():
+            users = self._alone.execute(
+                text(
+                    "SELECT string_agg(DISTINCT application_name, ', ') FROM pg_stat_activity "
+                    "WHERE datname = current_database() AND application_name LIKE 'antiphon %' "
+                    "AND application_name <> current_setting('application_name')"
+                )
+            ).scalar()
+            raise StoreInUse(f"the store {self.name} is in use ({users or 'by another process'}): stop that first")
+
+    def reclaim(self) -> None:
+        """Write the vectors anew without their gaps."""
+        with self._by_itself().connect() as connection:
+            connection.exec_driver_sql("VACUUM FULL ANALYZE vectors")
+
+    def _by_itself(self) -> Engine:
+        return create_engine(
+            self.url,
+            poolclass=NullPool,
+            connect_args=connect_args(),
+            isolation_level="AUTOCOMMIT",
+            hide_parameters=True,
+        )
 
     def neighbours(self, settings: StoreSettings) -> PostgresIndex:
         """Return the search by pgvector."""
@@ -119,6 +147,8 @@ class PostgresDatabase(Database):
 
     def close(self) -> None:
         """Close every connection."""
+        if self._alone is not None:
+            self._alone.close()
         for engine in (self.writer, self.readers, self.upkeep):
             engine.dispose()
 
@@ -188,6 +218,15 @@ def lock_number(*parts: bytes) -> int:
     """Return the number of an advisory lock, −2⁶³ … 2⁶³ − 1. Locks are the database's own; other programs' differ."""
     digest = blake2b(b"".join(len(part).to_bytes(4, "big") + part for part in parts), digest_size=8, person=b"antiphon")
     return int.from_bytes(digest.digest(), "big", signed=True)
+
+
+def reading_engine(url: str) -> Engine:
+    """Return an engine on whose connections nothing can be written. Raises `UnsupportedStore`."""
+    return _engine(_url_of(url), 1, {**_READING})
+
+
+USE: Final = lock_number(b"use")
+"""Advisory lock that every process on the database shares, and who has to be alone there takes for itself."""
 
 
 def _url_of(url: str) -> URL:

@@ -12,8 +12,8 @@ from sqlalchemy import URL, Connection, create_engine, text
 from sqlalchemy.pool import NullPool
 
 from store.counters import Failures
-from store.errors import StoreUnavailable
-from store.postgres import CHANNEL, connect_args
+from store.errors import StoreInUse, StoreUnavailable
+from store.postgres import CHANNEL, USE, connect_args
 from store.replicas import Handler, unpack
 
 __all__ = ["PostgresLink"]
@@ -26,6 +26,7 @@ _FORGOTTEN_S: Final = 3_600.0  # changes are kept for a day; after an hour witho
 _AT_ONCE: Final = 1_000  # rows
 
 _CHANGES = text("SELECT number, origin, body FROM changes WHERE number > :seen ORDER BY number LIMIT :limit")
+_SHARE = text("SELECT pg_try_advisory_lock_shared(:number)")
 _NEWEST = text("SELECT coalesce(max(number), 0) FROM changes")
 
 
@@ -62,6 +63,8 @@ class PostgresLink:
         try:
             connection = self._connect()
             self._seen = connection.execute(_NEWEST).scalar_one()
+        except StoreInUse:
+            raise
         except Exception as error:
             raise StoreUnavailable("the store's table of changes cannot be read") from error
         self._checked_at = began
@@ -82,6 +85,9 @@ class PostgresLink:
     def _connect(self) -> Connection:
         connection = self._engine.connect()
         connection.exec_driver_sql(f"SET statement_timeout = {self._statement_ms}")
+        if not connection.execute(_SHARE, {"number": USE}).scalar():
+            connection.close()
+            raise StoreInUse("the store is being copied or compacted: wait until that is done")
         connection.exec_driver_sql(f"LISTEN {CHANNEL}")
         return connection
 

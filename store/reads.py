@@ -16,7 +16,8 @@ from store.drift import UNSETTLED
 from store.epochs import in_epoch
 from store.errors import UnknownDimension
 from store.memory import Kept
-from store.models import AnswerVersion, Bar, Entry, Identity, Place, SessionTurn, Vector, Wording
+from store.models import AnswerVersion, Bar, Entry, Identity, Place, SessionTurn, Vector, VectorSpace, Wording
+from store.projection import Projection
 from store.rows import VersionRow
 
 __all__ = [
@@ -34,6 +35,7 @@ __all__ = [
     "listing",
     "nearest",
     "node_of",
+    "projections",
     "sessions",
     "totals",
     "unembedded",
@@ -339,6 +341,15 @@ def unembedded(connection: Connection, now: float, limit: int) -> list[Unembedde
         .limit(limit)
     )
     return [Unembedded(*row) for row in rows]
+
+
+def projections(connection: Connection) -> dict[str, Projection]:
+    """Return the projections of vector spaces, by the embedder's name of the space."""
+    found = {}
+    for row in connection.execute(select(VectorSpace.space, VectorSpace.dimensions, VectorSpace.matrix)):
+        matrix = np.frombuffer(row.matrix, dtype="<f4").reshape(-1, row.dimensions).astype(np.float32)
+        found[row.space] = Projection(row.space, matrix)
+    return found
 
 
 # ------------------------------------------------------------------------------------------- administration

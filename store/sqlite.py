@@ -48,7 +48,7 @@ class SqliteDatabase(Database):
         self.upkeep = self.readers
 
     @classmethod
-    def open(cls, settings: StoreSettings) -> SqliteDatabase:
+    def take(cls, settings: StoreSettings) -> SqliteDatabase:
         """Open, check and upgrade the database that ``settings.url`` names, creating it where there is none.
 
         A file that is no database, or a damaged one, is moved aside (``NAME.corrupt-TIME``), said in the log, and a
@@ -81,6 +81,15 @@ class SqliteDatabase(Database):
             lock.close()
             raise
         raise AssertionError("unreachable")
+
+    def reclaim(self) -> None:
+        """Write the file anew without its gaps."""
+        driver: Any = self.writer.raw_connection()
+        try:
+            driver.driver_connection.execute("VACUUM")
+            driver.driver_connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        finally:
+            driver.close()
 
     def neighbours(self, settings: StoreSettings) -> VectorIndex:
         """Return an empty index in memory."""

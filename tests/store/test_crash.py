@@ -117,7 +117,7 @@ def test_killing_the_process_while_the_tables_are_made_leaves_a_database_that_op
     path = tmp_path / "antiphon.db"
 
     def opens() -> None:
-        database = SqliteDatabase.open(StoreSettings(url=f"sqlite:///{path}"))
+        database = SqliteDatabase.take(StoreSettings(url=f"sqlite:///{path}"))
         with database.readers.connect() as connection:
             assert set(Base.metadata.tables) <= set(inspect(connection).get_table_names())
         database.close()

@@ -36,7 +36,7 @@ def insert(number: int) -> Callable[[Connection], None]:
 
 @pytest.fixture
 def database(tmp_path: Path) -> Iterator[SqliteDatabase]:
-    opened = SqliteDatabase.open(StoreSettings(url=f"sqlite:///{tmp_path}/writer.db"))
+    opened = SqliteDatabase.take(StoreSettings(url=f"sqlite:///{tmp_path}/writer.db"))
     with opened.writer.begin() as connection:
         connection.execute(text("CREATE TABLE numbers (n INTEGER UNIQUE)"))
     yield opened
