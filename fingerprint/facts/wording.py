@@ -258,7 +258,7 @@ def _order(one: Facts, two: Facts) -> Relation:
         if not apart and ("by" in one.stems) != ("by" in two.stems) and len(shared) >= 3:
             return Relation("order", "conflict", "The same words, but only one message says by whom.")
         return fine
-    if not _framed_alike(one, two):
+    if not _framed_alike(one, two, apart):
         return fine  # another sentence, in which the words stand where they must: its meaning is for others to judge
     if _clauses_exchanged(one, two) or _list_reordered(one, two, left, right) or _compounded(one, two, left, right):
         return fine
@@ -268,10 +268,15 @@ def _order(one: Facts, two: Facts) -> Relation:
     return Relation("order", "conflict", f"The same words stand in another order ({left[at][0]}, {right[at][0]}).")
 
 
-def _framed_alike(one: Facts, two: Facts) -> bool:
-    """Whether the words that only join the others are the same, apart from those that a sentence may have or lack."""
+def _framed_alike(one: Facts, two: Facts, apart: int) -> bool:
+    """Whether the words that only join the others are the same, apart from those that a sentence may have or lack.
+
+    Where a word that says something has been exchanged (``apart``) the helping verbs count too: "does X include Y" and
+    "is Y part of X" are one question, "did X kill Y" and "did Y murder X" are two.
+    """
+    light = _TABLE["light"] | (frozenset() if apart else _TABLE["helping"])
     frames = [
-        Counter(t.low for t in _all_tokens(facts) if not t.content and t.low.isalpha() and t.low not in _TABLE["light"])
+        Counter(t.low for t in _all_tokens(facts) if not t.content and t.low.isalpha() and t.low not in light)
         for facts in (one, two)
     ]
     return frames[0] == frames[1]

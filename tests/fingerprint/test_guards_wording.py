@@ -56,6 +56,7 @@ def test_another_sign_letter_or_numeral_is_another_question(a: str, b: str) -> N
         ("Are all roses flowers?", "Are all flowers roses?"),
         ("What eats a stoat?", "What does a stoat eat?"),
         ("Can my lodger sue me?", "Could I sue my lodger?"),
+        ("Did Cain kill Abel?", "Did Abel murder Cain?"),
         ("Does iron rust copper?", "Does copper rust iron?"),
         ("Swap commas with dots in awk", "Swap dots with commas in awk"),
         ("May my tenant sue me?", "May I sue my tenant?"),
@@ -102,6 +103,7 @@ def test_indentation_and_lines_are_part_of_given_text() -> None:
         ("What are the visiting hours of the castle?", "When may I visit the castle?"),
         ("How do I round a corner with CSS?", "What is the CSS to round a corner?"),
         ("How much does the family ticket cost?", "What's the price of the family ticket?"),
+        ("Does the gold tariff include roadside help?", "Is roadside help part of the gold tariff?"),
         ("Where is my **invoice**?", "Where is my invoice?"),
     ],
 )
