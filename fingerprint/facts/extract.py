@@ -28,6 +28,7 @@ __all__ = [
     "is_noun",
     "is_slip",
     "language_of",
+    "spelt_out",
     "stem",
 ]
 
@@ -48,6 +49,7 @@ _ABBREVIATION = re.compile(
     r"\b(jan|feb|mar|apr|jun|jul|aug|sept?|oct|nov|dec|nr|no(?=\.\s?\d)|vs|approx|dr|mrs?|ms|st|etc|e\.g|i\.e)\.(?=\s)",
     re.IGNORECASE,
 )
+_WITHOUT = re.compile(r"(?<![\w/])w/(?:o|out)(?![\w/])", re.IGNORECASE)
 _LATIN = re.compile(r"[A-Za-z\u00c0-\u024f]")
 
 
@@ -401,6 +403,11 @@ def _names(tokens: tuple[Token, ...], words: Lexicon) -> frozenset[str]:
     )
 
 
+def spelt_out(text: str) -> str:
+    """``text`` with what chat shortens and no table of words can hold ("w/o") written out."""
+    return _WITHOUT.sub("without", text) if "w/" in text.casefold() else text
+
+
 @lru_cache(maxsize=8192)
 def facts_of(text: str) -> Facts:
     """The facts of one message, in time linear in its length (the first ``MAX_CHARACTERS`` are read closely)."""
@@ -409,7 +416,7 @@ def facts_of(text: str) -> Facts:
         if len(text) > MAX_CHARACTERS
         else ""
     )
-    text = unicodedata.normalize("NFKC", text[:MAX_CHARACTERS])
+    text = spelt_out(unicodedata.normalize("NFKC", text[:MAX_CHARACTERS]))
     language = language_of(text)
     words = lexicon(language)
     literals, rest = literals_of(text, words)

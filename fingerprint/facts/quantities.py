@@ -363,6 +363,30 @@ def _one_counts(pieces: list[re.Match[str]], at: int, words: Lexicon) -> bool:
     return before not in _NOT_COUNT_BEFORE and bool(after) and after not in _NOT_COUNT_AFTER and after not in words.stop
 
 
+_ZH_TENTH = re.compile(
+    r"([零一二两三四五六七八九十百\d]{1,6})(米|块|元)([一二三四五六七八九\d])"
+    r"(?![\d零一二三四五六七八九十百千万个条张件次人位名台点半元块米毛角分层楼号]|厘米|公分)"
+)
+
+
+def _tenths(text: str, words: Lexicon) -> str:
+    """2米7 and 三块五 as 2.7米 and 3.5块."""
+
+    def fold(match: re.Match[str]) -> str:
+        whole, unit, tenth = match.groups()
+        if not whole.isdigit():
+            if any(character.isdigit() for character in whole):
+                return match.group()
+            whole = f"{_chinese_value(whole, words):.0f}"
+        return (
+            f"{whole}.{words.number_words.get(tenth, tenth):.0f}{unit}"
+            if not tenth.isdigit()
+            else f"{whole}.{tenth}{unit}"
+        )
+
+    return _ZH_TENTH.sub(fold, text)
+
+
 def fold_numerals(text: str, words: Lexicon) -> str:
     """Chinese numerals as digits in place; words such as 一下 count nothing."""
 
@@ -392,7 +416,7 @@ def fold_numerals(text: str, words: Lexicon) -> str:
         value = _chinese_value(numeral, words)
         return f"{value:.0f}"
 
-    return _ZH_NUMERAL.sub(fold, text)
+    return _ZH_NUMERAL.sub(fold, _tenths(text, words))
 
 
 def _chinese_value(numeral: str, words: Lexicon) -> float:

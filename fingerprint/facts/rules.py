@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from itertools import pairwise
 
 from fingerprint.facts.compare import Frame, frame_of, unmatched_words
 from fingerprint.facts.details import ordered
@@ -24,6 +25,8 @@ from fingerprint.facts.tables import Lexicon, lexicon
 _SAME_FRAME = 0.2
 _CLOSE = 0.5
 _ALL_BUT_EQUAL = 0.75
+
+_GLUED = 6  # characters on either side of a Chinese ordering word that are tried
 
 __all__ = ["Comparison", "comparison_of", "message_relations", "replaced_words"]
 
@@ -110,7 +113,10 @@ def _numbers(c: Comparison) -> Relation:
         only = [
             q
             for q in (*lost_a, *lost_b)
-            if q.written > 2 and not _chatty(q, c) and q in _counts((*c.one.focus, *c.two.focus))
+            if q.written > 2
+            and not _chatty(q, c)
+            and not _said_by_both(q, c)
+            and q in _counts((*c.one.focus, *c.two.focus))
         ]
         if only:
             return _differ("numbers", "Only one message holds the number", lost_a, lost_b)
@@ -131,8 +137,16 @@ def _chatty(q: Quantity, c: Comparison) -> bool:
         q.written in {2, 4}
         and not q.dimension
         and c.words.language == "en"
-        and (not q.noun or q.noun in c.words.verbs or q.noun in c.words.after_to)
+        and (not q.noun or q.noun in c.words.verbs or q.noun in c.words.after_to or _stands_for_a_word(q, c))
     )
+
+
+def _stands_for_a_word(q: Quantity, c: Comparison) -> bool:
+    """Whether the message without the number says "for" (or "to") once more than the one that holds it."""
+    word = {4.0: "for", 2.0: "to"}[q.written]
+    here, there = (c.one, c.two) if q in c.one.numbers else (c.two, c.one)
+    counts = [sum(t.low == word for s in facts.sentences for t in s.tokens) for facts in (here, there)]
+    return not q.noun.endswith("s") and counts[1] > counts[0]
 
 
 def _equal_to_one_of(q: Quantity, others: list[Quantity]) -> bool:
@@ -202,18 +216,39 @@ def _dates(c: Comparison) -> Relation:
     if c.near:
         left, right = _times(c.mine), _times(c.theirs)
         lost, gained = [t for t in left if t not in right], [t for t in right if t not in left]
-        if lost and gained and _kinds(lost).keys() & _kinds(gained).keys():
+        kinds = _kinds(lost), _kinds(gained)
+        one_clock = all({*times} == {"clock"} for times in kinds) and _same_half_day(
+            kinds[0]["clock"], kinds[1]["clock"], c
+        )
+        if lost and gained and not one_clock and _kinds(lost).keys() & _kinds(gained).keys():
             return _differ("dates", "The times differ", lost, gained)
-        only = [t for t in (*lost, *gained) if not t.startswith("relative:0")]
-        if c.loose and only and (only[0] not in c.a.times or only[0] not in c.b.times):
+        only = [t for t in (*lost, *gained) if not t.startswith("relative:0") and not _digits_of_both(t, c)]
+        if c.loose and only and not one_clock and (only[0] not in c.a.times or only[0] not in c.b.times):
             return _differ("dates", "Only one message names the time", lost, gained)
     lost_a = _kinds(t for t in _times(c.one.focus) if t not in c.b.times)
     lost_b = _kinds(t for t in _times(c.two.focus) if t not in c.a.times)
     for kind in sorted((lost_a.keys() & lost_b.keys()) - {"part"}):
+        if kind == "clock" and _same_half_day(lost_a[kind], lost_b[kind], c):
+            continue
         return _differ("dates", "The times differ", lost_a[kind], lost_b[kind])
     if set(c.one.times) == set(c.two.times):
         return Relation("dates", "equal", "The times are the same.")
     return Relation("dates", "compatible", "One message names a time that the other leaves open.")
+
+
+def _digits_of_both(time: str, c: Comparison) -> bool:
+    """Whether both conversations hold the digits of a time of day, as 8:30 and 830 do."""
+    kind, _, value = time.partition(":")
+    digits = value.replace(":", "").lstrip("0")
+    return kind == "clock" and len(digits) >= 3 and digits in c.a.squeezed and digits in c.b.squeezed
+
+
+def _same_half_day(mine: Iterable[str], theirs: Iterable[str], c: Comparison) -> bool:
+    """Whether Chinese times of day are one on a clock of twelve hours (两点, 14点) and no word tells which half."""
+    if c.words.language != "zh" or any(t.startswith("part:") for t in (*c.a.times, *c.b.times)):
+        return False
+    halves = [{(int(t[:2]) % 12, t[3:]) for t in times} for times in (mine, theirs)]
+    return halves[0] == halves[1]
 
 
 def _options(c: Comparison) -> Relation:
@@ -583,16 +618,73 @@ def _things(place: Edit, left: list[Token], right: list[Token], c: Comparison) -
 
 def _direction(c: Comparison) -> Relation:
     (from_a, to_a), (from_b, to_b) = c.one.direction, c.two.direction
+    if from_a and to_a and (from_a, to_a) == (from_b, to_b):
+        return Relation("direction", "equal", f"Both go from {from_a} to {to_a}.")
     turned = (from_a and from_a == to_b and from_a != to_a) or (from_b and from_b == to_a and from_b != to_b)
     if turned and (c.near or c.alike(_SAME_FRAME)) and len(c.one.focus) == len(c.two.focus) == 1:
         return Relation("direction", "conflict", "The direction is turned round.")
     places = c.edits.places
     if c.near and len(places) == 2 and _exchanged(*places) and not _symmetric(places[0], places[1], c):
         return Relation("direction", "conflict", "Two things have changed places.")
-    swapped = _swapped(c)
+    swapped = _swapped(c) or _implied(c.one, c.two) or _implied(c.two, c.one) or _turned_literals(c) or _glued(c)
     if swapped:
         return Relation("direction", "conflict", f"{swapped[0]} and {swapped[1]} have changed places.")
     return Relation("direction", "compatible", "Nothing has changed places.")
+
+
+def _implied(said: Facts, keywords: Facts) -> tuple[str, str] | None:
+    """Start and goal that one message names, and that stand side by side the other way round in keywords
+    ("from Oslo to Rome" against "flights rome oslo")."""
+    start, goal = said.direction
+    if not start or not goal or start == goal or any(keywords.direction):
+        return None
+    tokens = [t for s in keywords.focus for t in s.tokens[:120]]
+    if any(not t.content and t.low.isalpha() for t in tokens):  # a sentence, which says its directions itself
+        return None
+    stems = [t.stem for t in tokens]
+    turned = any((one, other) == (goal, start) for one, other in pairwise(stems))
+    return (start, goal) if turned else None
+
+
+def _turned_literals(c: Comparison) -> tuple[str, str] | None:
+    """Versions, ids or code that stand in one order here and in the other there, where a word says which comes from
+    which ("from version 3 to version 4")."""
+    if not (c.near or c.alike(_SAME_FRAME) or c.one.stems == c.two.stems):
+        return None
+    ordering = frozenset((*c.words.direction_from, *c.words.direction_to, "than", "比"))
+    if not all(ordering & {t.low for s in facts.focus for t in s.tokens} for facts in (c.one, c.two)):
+        return None
+    for mine, theirs in (
+        (c.one.literals.versions, c.two.literals.versions),
+        (c.one.literals.ids, c.two.literals.ids),
+        (c.one.literals.code, c.two.literals.code),
+        (c.one.literals.urls, c.two.literals.urls),
+    ):
+        if len(mine) == len(theirs) == 2 and mine == theirs[::-1] and mine[0] != mine[1]:
+            return mine[0], mine[1]
+    return None
+
+
+def _glued(c: Comparison) -> tuple[str, str] | None:
+    """What stands before and after an ordering word in one order here and in the other there, where Chinese word
+    borders hide it (安卓转苹果, 中译英). Only for messages of the very same characters."""
+    if c.words.language != "zh":
+        return None
+    one, two = (facts.solid[:400] for facts in (c.one, c.two))
+    if one == two or sorted(one) != sorted(two):
+        return None
+    for marker in sorted(c.words.ordered, key=len, reverse=True):
+        at = one.find(marker)
+        while at > 0:
+            after = at + len(marker)
+            for left in range(1, min(_GLUED, at) + 1):
+                for right in range(1, min(_GLUED, len(one) - after) + 1):
+                    start, goal = one[at - left : at], one[after : after + right]
+                    rest = one[: at - left], one[after + right :]
+                    if start != goal and two == rest[0] + goal + marker + start + rest[1]:
+                        return start, goal
+            at = one.find(marker, after)
+    return None
 
 
 def _exchanged(first: Edit, second: Edit) -> bool:

@@ -19,7 +19,16 @@ from typing import Final
 
 from rapidfuzz.distance import DamerauLevenshtein
 
-from fingerprint.facts.extract import MAX_CHARACTERS, Facts, Token, facts_of, is_noun
+from fingerprint.facts.extract import (
+    MAX_CHARACTERS,
+    Facts,
+    Token,
+    common_words,
+    facts_of,
+    is_noun,
+    is_slip,
+    spelt_out,
+)
 from fingerprint.facts.relation import Relation
 from fingerprint.facts.tables import lexicon
 
@@ -56,6 +65,14 @@ _JOINING: Final = frozenset(["and", "or", "vs", "versus", "&", "nor", "和", "�
 _PHRASE: Final = frozenset(["is", "are", "of", "in", "for", "on", "at", "from", "的", "是", "里", "上", "中"])
 _DETERMINERS: Final = frozenset(["a", "an", "the"])
 _ARTICLES: Final = frozenset(["a", "an", "the", "my", "our", "your", "his", "her", "its", "their", "this", "that"])
+# :-) and its kin, standing alone: they show a mood. The initial of whoever signs: "Yours faithfully, D. Larkin".
+_EMOTICON: Final = re.compile(r"(?<!\S)(?:[:;]['^-]?[()DPp|/\\*]{1,4}|<3)(?!\S)")
+_SIGNED: Final = re.compile(
+    r"(?:regards|faithfully|sincerely|truly|wishes|thanks|cheers|greetings|love|best),?\s{1,3}(?:[A-Z]\.\s?){1,3}(?=[A-Z][a-z])",
+    re.IGNORECASE,
+)
+_CLAUSE_END: Final = re.compile(r"[,;，；、。！？!?\n]|\.(?=\s|$)|\s[-–—]\s")
+_BE: Final = frozenset(["be", "been", "being", "is", "are", "was", "were", "am", "get", "gets", "got", "getting"])
 _SHELL: Final = re.compile(r"(?<!\S)\$[?!#@*$\d](?!\S)")
 _MOST_WORDS: Final = 400
 
@@ -68,6 +85,7 @@ class _Written:
 
     forms: dict[str, frozenset[str]]  # folded word -> how it is written, the first words of sentences apart
     strict: bool  # letters count
+    secret: bool  # letters of what is no ordinary word count
     shouted: bool  # mostly in capitals
     signs: Counter[str]
     romans: frozenset[str]
@@ -81,7 +99,7 @@ class _Written:
 
 @lru_cache(maxsize=1024)
 def _written(text: str) -> _Written:
-    text = text[:MAX_CHARACTERS]
+    text = _SIGNED.sub(" ", _EMOTICON.sub(" ", spelt_out(text[:MAX_CHARACTERS])))
     forms: dict[str, set[str]] = {}
     folded: set[str] = set()
     start = 0
@@ -99,6 +117,7 @@ def _written(text: str) -> _Written:
     return _Written(
         forms={low: frozenset(written) for low, written in forms.items()},
         strict=bool(folded & _TABLE["spelling"]),
+        secret=bool(folded & _TABLE["secrets"]),
         shouted=2 * sum(map(str.isupper, text)) > sum(map(str.isalpha, text)) > 12,
         signs=Counter(_signs_of(text)),
         romans=frozenset(_ROMAN_WORD.findall(text)),
@@ -147,7 +166,13 @@ def wording_relations(mine: str, theirs: str) -> tuple[Relation, ...]:
     a, b = _written(mine), _written(theirs)
     one, two = facts_of(mine), facts_of(theirs)
     near = _nearly_the_same(one, two)
-    return (_case(a, b, near), _signs(a, b, near), _ranks(a, b, one, two), _layout(a, b), _order(one, two))
+    return (
+        _case(a, b, near),
+        _signs(a, b, near),
+        _ranks(a, b, one, two),
+        _layout(a, b),
+        _order(one, two, mine, theirs),
+    )
 
 
 def _nearly_the_same(one: Facts, two: Facts) -> bool:
@@ -164,15 +189,28 @@ def _case(a: _Written, b: _Written, near: bool) -> Relation:
     for low in sorted(a.forms.keys() & b.forms.keys()):
         if not a.forms[low] & b.forms[low]:
             left, right = min(a.forms[low]), min(b.forms[low])
-            if strict or not _same_word(low, left, right):
+            ordinary = low in lexicon("en").stop or low in _TABLE["spelling"] or low in _TABLE["secrets"]
+            if (strict and not ordinary) or not _same_word(low, left, right):
                 return Relation("case", "conflict", f"One message says {left}, the other {right}.")
-    if strict:
+    if strict or a.secret or b.secret:
         plain = lexicon("en").stop
         left_only = sorted(w for w in a.forms.keys() - b.forms.keys() if w not in plain and len(w) > 1)
         right_only = sorted(w for w in b.forms.keys() - a.forms.keys() if w not in plain and len(w) > 1)
-        if len(left_only) == len(right_only) == 1 and DamerauLevenshtein.distance(left_only[0], right_only[0]) <= 2:
+        if (
+            len(left_only) == len(right_only) == 1
+            and DamerauLevenshtein.distance(left_only[0], right_only[0]) <= 2
+            and not _misspelt(left_only[0], right_only[0], strict=strict)
+        ):
             return Relation("case", "conflict", f"Letters count, and {left_only[0]} is not {right_only[0]}.")
     return fine
+
+
+def _misspelt(one: str, other: str, *, strict: bool) -> bool:
+    """Whether exactly one of two words is known and the other can be a slip of it: where letters count (``strict``),
+    one of the words that say so; else any word of the dictionary."""
+    telling = _TABLE["spelling"] | _TABLE["secrets"]
+    known = [word in telling or (not strict and word in common_words()) for word in (one, other)]
+    return known[0] != known[1] and is_slip(one, other)
 
 
 def _same_word(low: str, left: str, right: str) -> bool:
@@ -241,7 +279,7 @@ def _layout(a: _Written, b: _Written) -> Relation:
 # --- order ------------------------------------------------------------------------------------------------------------
 
 
-def _order(one: Facts, two: Facts) -> Relation:
+def _order(one: Facts, two: Facts, mine_text: str, their_text: str) -> Relation:
     fine = Relation("order", "compatible", "The words they share stand in the same order, or hardly any are shared.")
     words = lexicon(one.language)
     mine, theirs = _numbered(one), _numbered(two)
@@ -264,6 +302,10 @@ def _order(one: Facts, two: Facts) -> Relation:
         return fine
     if _one_moved(left, right, one, two, words.verbs):
         return fine
+    if _same_way(one, two, left, right) or _passive_of(one, two) or _passive_of(two, one):
+        return fine
+    if _clauses(mine_text) == _clauses(their_text):
+        return fine
     at = next(n for n, (x, y) in enumerate(zip(left, right, strict=True)) if x != y)
     return Relation("order", "conflict", f"The same words stand in another order ({left[at][0]}, {right[at][0]}).")
 
@@ -280,6 +322,41 @@ def _framed_alike(one: Facts, two: Facts, apart: int) -> bool:
         for facts in (one, two)
     ]
     return frames[0] == frames[1]
+
+
+def _same_way(one: Facts, two: Facts, left: Sequence[Key], right: Sequence[Key]) -> bool:
+    """Whether both say from where and to where, the same, and nothing else has moved ("to Rome from Oslo")."""
+    if not all(one.direction) or one.direction != two.direction:
+        return False
+    ends = set(one.direction)
+    return [key for key in left if key[0] not in ends] == [key for key in right if key[0] not in ends]
+
+
+def _passive_of(passive: Facts, active: Facts) -> bool:
+    """Whether ``passive`` says by whom ("can it be read by the app") what ``active`` says of the same doer before the
+    same thing ("can the app read it")."""
+    tokens = _all_tokens(passive)
+    at = next((n for n, token in enumerate(tokens) if token.low == "by"), -1)
+    if at < 1 or "by" in active.stems or not any(token.low in _BE for token in tokens[:at]):
+        return False
+    doers = {t.stem for t in tokens[at + 1 : at + 5] if t.content}
+    things = {t.stem for t in tokens[:at] if t.content}
+    order = [t.stem for t in _all_tokens(active) if t.content]
+    found = [n for n, stem in enumerate(order) if stem in doers]
+    others = [n for n, stem in enumerate(order) if stem in things]
+    return bool(found and others) and max(found) < min(others)
+
+
+def _clauses(text: str) -> Counter[tuple[str, ...]]:
+    """The clauses of a message between its commas and full stops, whole: in another order they say the same."""
+    pieces = [piece for piece in _CLAUSE_END.split(text[:2000]) if piece.strip()][:40]
+    if len(pieces) < 2:
+        return Counter([(text,)])
+    return Counter(tuple(_stems_of(piece)) for piece in pieces)
+
+
+def _stems_of(text: str) -> list[str]:
+    return [token.stem for token in _all_tokens(facts_of(text))]
 
 
 def _all_tokens(facts: Facts) -> list[Token]:
