@@ -162,12 +162,15 @@ def literals_of(text: str, words: Lexicon) -> tuple[Literals, str]:
     take(_UUID, ids, fold=True)
 
     def named(match: re.Match[str]) -> str:
-        if match.group(1).casefold() in _MONTH_LIKE or match.group(1).casefold() in words.stop:
+        name = match.group(1).casefold()
+        if name in _MONTH_LIKE or name in words.stop or name in words.weekdays or name in words.seasons:
             return match.group()
         if len(match.group(2)) == 4 and match.group(2)[:2] in {"19", "20"}:
             return match.group()
         following = _NEXT.match(rest, match.end())
-        if following is not None and following.group(1).casefold() in words.units:
+        if following is not None and (
+            following.group(1).casefold() in words.units or following.group(1).casefold() in _MONTH_LIKE
+        ):
             return match.group()
         versions.append(match.group(2))
         return match.group(1) + " " * (len(match.group()) - len(match.group(1)))

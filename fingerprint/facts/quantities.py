@@ -19,6 +19,7 @@ _CLOCK = re.compile(
     r"(?<![\d:.])([01]?\d|2[0-4])(?:[:h.]([0-5]\d))?(?::[0-5]\d)?\s?(a\.?m\.?|p\.?m\.?|o'?clock)(?![A-Za-z])|(?<![\d:])([01]?\d|2[0-4]):([0-5]\d)(?![\d:])",
     re.IGNORECASE,
 )
+_CLOCK_DIGITS = re.compile(r"(?<![\d:.])(\d{1,2})([0-5]\d)\s?(a|p)\.?m\b\.?", re.IGNORECASE)  # 730pm
 _ISO = re.compile(r"(?<!\d)(\d{4})[-/.年](\d{1,2})[-/.月](\d{1,2})日?(?!\d)")
 _DMY = re.compile(r"(?<![\d./])(\d{1,2})[./](\d{1,2})[./](\d{2,4})(?![\d./])")
 _YEAR = re.compile(
@@ -137,6 +138,14 @@ def times_of(text: str, words: Lexicon) -> tuple[tuple[str, ...], str]:
         found.extend((f"year:{year}", f"day:{int(match.group(2)):02d}-{int(match.group(1)):02d}"))
         return blank(match)
 
+    def digits(match: re.Match[str]) -> str:
+        hour = int(match.group(1))
+        if not 1 <= hour <= 12:
+            return match.group()
+        hour = hour % 12 + (12 if match.group(3).casefold() == "p" else 0)
+        found.append(f"clock:{hour:02d}:{match.group(2)}")
+        return blank(match)
+
     def clock(match: re.Match[str]) -> str:
         if match.group(4) is not None:
             found.append(f"clock:{int(match.group(4)):02d}:{match.group(5)}")
@@ -144,6 +153,8 @@ def times_of(text: str, words: Lexicon) -> tuple[tuple[str, ...], str]:
         hour, suffix = int(match.group(1)), match.group(3).casefold()
         if suffix.startswith("p") and hour < 12:
             hour += 12
+        if suffix.startswith("a") and hour == 12:  # 12 am is midnight
+            hour = 0
         found.append(f"clock:{hour:02d}:{match.group(2) or '00'}")
         return blank(match)
 
@@ -151,7 +162,7 @@ def times_of(text: str, words: Lexicon) -> tuple[tuple[str, ...], str]:
     if any(character.isdigit() for character in text):
         rest = _ISO.sub(iso, rest)
         rest = _DMY.sub(dmy, rest)
-        rest = _CLOCK.sub(clock, rest)
+        rest = _CLOCK.sub(clock, _CLOCK_DIGITS.sub(digits, rest))
         if words.language == "zh":
             rest = _chinese_dates(rest, found)
     if words.months:
