@@ -22,7 +22,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from fingerprint.conversation import Turn
-from fingerprint.facts import fingerprint_equal
+from fingerprint.facts import Fingerprint, fingerprint_equal
 from store.types import Candidate, Decision, Judgement, Kind, Policy, Relation, ReuseConfidence
 
 __all__ = ["Objections", "decide"]
@@ -43,13 +43,14 @@ def decide(
     objections: Objections,
     *,
     thorough: bool = False,
-    equal: Callable[[Turn, Turn], bool] = fingerprint_equal,
+    equal: Callable[[Turn, Turn | Fingerprint], bool] = fingerprint_equal,
 ) -> Decision:
     """Decide whether one of ``candidates`` answers ``query``.
 
     ``candidates`` in any order; the ``policy.max_candidates`` nearest are judged, those of the same place before the
     rest, nearest first, until one is sure enough: those behind it could only cost time. ``thorough`` judges them all.
-    ``equal`` says whether two turns have equal structural fingerprints; asked of one candidate at most.
+    ``equal`` says whether two turns have equal structural fingerprints (the candidate's as stored, where it is);
+    asked of one candidate at most.
     Every one judged is in ``Decision.judgements``, best first, with its relations and objections.
 
     Errors raised by ``confidence`` or ``objections`` are not caught here: a failure is not an approval, and the caller
@@ -111,7 +112,7 @@ def decide(
     if top.confidence >= policy.answer:
         return Decision("kv", "held back by the error budget", top.entry_id, top.confidence, judgements, kind)
     candidate = next(c for c in nearest if c.entry_id == top.entry_id)
-    if not equal(query, candidate.turn):
+    if not equal(query, candidate.meaning):
         return Decision("kv", "not sure enough to answer", top.entry_id, top.confidence, judgements)
     if policy.band is not None and top.confidence >= policy.band:
         return Decision("answer", "suspect", top.entry_id, top.confidence, judgements, "band", suspect=True)

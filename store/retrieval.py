@@ -96,7 +96,8 @@ def candidates(
 
     ``context`` is the query's; None where no stored turn has one. Two turns before which nothing was said (or nothing
     that counts) have the same, empty context. One that is missing on one side, or was made by another strategy, says
-    nothing, so its similarity is 0.
+    nothing, so its similarity is 0. Where the query opens a new topic within its conversation, contexts say nothing
+    about the order: its answer may stand anywhere (measured: `eval.bench.context`).
     """
     fresh = not query.turn.history if context is None else context.fresh
     ranked: list[_Ranked] = []
@@ -113,7 +114,8 @@ def candidates(
             if topic:
                 around = (1 - _TOPIC_SHARE) * around + _TOPIC_SHARE * topic
         is_direct = one.number in found.direct
-        worth = similarity + _WINDOW_SHARE * (around + same_place) + _DIRECT_SHARE * is_direct
+        telling = 0.0 if fresh and query.turn.history else around
+        worth = similarity + _WINDOW_SHARE * (telling + same_place) + _DIRECT_SHARE * is_direct
         ranked.append(_Ranked(worth, one, similarity, around, same_place, is_direct))
     ranked.sort(key=lambda item: item.worth, reverse=True)
     return list(_candidates(query, ranked[:count], now))

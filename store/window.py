@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fingerprint.conversation import Message, Turn
-from fingerprint.facts.topics import Round, relevant_rounds, summary_of
+from fingerprint.facts.topics import Round, relevant_rounds, rounds_of, summary_of
 from store.settings import ContextStrategy
 
 __all__ = ["Context", "ContextStrategy", "ContextVectors", "context_name", "context_of", "cosine", "window_vector"]
@@ -66,13 +66,16 @@ def context_name(strategy: ContextStrategy, rounds: int) -> str:
     return f"{strategy}/{rounds}/{_MADE_BY}"
 
 
-def context_of(turn: Turn, strategy: ContextStrategy, rounds: int) -> Context:
-    """The context of a turn. Linear in the ``rounds`` last rounds (and, for ``summary``, in the whole history)."""
+def context_of(turn: Turn, strategy: ContextStrategy, rounds: int, *, cut: bool = True) -> Context:
+    """The context of a turn. Linear in the ``rounds`` last rounds (and, for ``summary``, in the whole history).
+
+    ``cut`` false lets a window go on behind a shift of topic: to measure what the cut is worth.
+    """
     if not turn.history:
         return Context((), "", fresh=True)
     if strategy == "current" or rounds == 0:
         return Context((), "", fresh=False)
-    counting = relevant_rounds(turn, rounds)
+    counting = relevant_rounds(turn, rounds) if cut else rounds_of(turn.history, rounds)
     window = tuple(
         (message.text, DECAY**age) for age, round_ in enumerate(counting) for message in reversed(round_.messages)
     )

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fingerprint.conversation import Message, Turn
+from fingerprint.facts import Fingerprint, fingerprint_of
 from store.decide import decide
 from store.types import Candidate, EntryState, Policy, Relation
 
@@ -164,7 +165,8 @@ def test_whatever_is_answered_was_unobjected_and_confident_enough(rows: list[tup
         assert decision.level in ("kv", "miss")
 
 
-def equal(one: Turn, other: Turn) -> bool:
+def equal(one: Turn, other: Turn | Fingerprint) -> bool:
+    assert isinstance(other, Turn)
     return other.message.text.startswith("=")
 
 
@@ -204,3 +206,13 @@ def test_a_kind_that_is_closed_serves_nothing_however_sure() -> None:
     policy = replace(POLICY, same_place=2.0, other_context=2.0, band=2.0)
     for near in ([candidate("=a")], [candidate("=a", same_place=True)]):
         assert decide(turn("q"), near, policy, Estimates({"=a": 1.0}), no_objection, equal=equal).level == "kv"
+
+
+def test_the_stored_fingerprint_is_compared_where_there_is_one() -> None:
+    def only_stored(one: Turn, other: Turn | Fingerprint) -> bool:
+        return other == fingerprint_of(turn("a"))
+
+    stored = replace(candidate("a"), fingerprint=fingerprint_of(turn("a")))
+    for near, level in ((stored, "answer"), (candidate("a"), "kv")):
+        decision = decide(turn("q"), [near], BAND, Estimates({"a": 0.8}), no_objection, equal=only_stored)
+        assert decision.level == level
