@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ def report_on(figures: dict[str, Any], samples: Sequence[Sample], *, command: st
     report = Report(
         kind="calibrate",
         title="Thresholds for your traffic",
-        subtitle=f"{figures['n']['samples']:,} samples from {', '.join(figures['sources'])}",
+        subtitle=f"{figures['n']['samples']:,} samples from {_named(figures['sources'])}",
         command=command,
         facts={"figures": figures},
     )
@@ -30,6 +31,11 @@ def report_on(figures: dict[str, Any], samples: Sequence[Sample], *, command: st
     _windows(report, figures)
     _refit(report, figures)
     return report
+
+
+def _named(sources: Sequence[str]) -> str:
+    names = [Path(source).name for source in sources[:4]]
+    return ", ".join(names) + (f" and {len(sources) - 4} more" if len(sources) > 4 else "")
 
 
 def _promise(report: Report, f: dict[str, Any]) -> None:
@@ -90,12 +96,12 @@ def _curves(report: Report, f: dict[str, Any], samples: Sequence[Sample]) -> Non
                   note="without those that admission or a guard forbids")
     )  # fmt: skip
     found = curves(samples)
+    at, name = (f["at"], "answer") if f["answer"] is not None else (f["shipped"], "shipped answer")
     n_right, n_wrong = int(right.sum()), int((~right).sum())
     if found["roc"] and n_right and n_wrong:
         x = [0.0, *(p[0] for p in found["roc"])]
         y = [0.0, *(p[1] for p in found["roc"])]
-        at = f["at"]
-        here = [Mark(at["wrong_rate"], "answer", at["right_rate"])] if at is not None else []
+        here = [Mark(at["wrong_rate"] or 0.0, name, at["right_rate"] or 0.0)]
         auc = f" (AUC {f['auc']:.3f})" if f["auc"] is not None else ""
         part.plot(
             Lines("roc", f"ROC{auc}", [Curve("all thresholds", x, y, n=len(samples), steps=True)],
@@ -105,9 +111,7 @@ def _curves(report: Report, f: dict[str, Any], samples: Sequence[Sample]) -> Non
         )  # fmt: skip
     if found["precision_recall"]:
         rows = sorted(found["precision_recall"])
-        here = []
-        if f["at"] is not None and f["at"]["precision"] is not None:
-            here = [Mark(f["at"]["right_rate"] or 0.0, "answer", f["at"]["precision"])]
+        here = [Mark(at["right_rate"] or 0.0, name, at["precision"])] if at["precision"] is not None else []
         lowest = max(0.0, min(p[1] for p in rows) - 0.05)
         part.plot(
             Lines("precision_recall", "Precision and recall",
@@ -120,11 +124,11 @@ def _curves(report: Report, f: dict[str, Any], samples: Sequence[Sample]) -> Non
         bins = found["reliability"]
         part.plot(
             Lines("reliability", "Reliability of the confidence",
-                  [Curve("share of right ones, with its 95 % interval", [b["mean"] for b in bins],
+                  [Curve("seen", [b["mean"] for b in bins],
                          [b["share"] for b in bins], [b["ci"][0] for b in bins], [b["ci"][1] for b in bins],
                          n=int(np.sum(asked)), points=True)],
                   "confidence", "stored answers that are right, share", xlim=(0, 1), ylim=(0, 1), diagonal="perfect",
-                  square=True, note="depends on the mix of right and wrong pairs in the file")
+                  square=True, note="with 95 % intervals; depends on the mix of right and wrong pairs in the file")
         )  # fmt: skip
 
 
