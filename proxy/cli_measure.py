@@ -49,7 +49,9 @@ def _needing_extra() -> Iterator[None]:
 
 
 def calibrate(
-    files: Annotated[list[Path], typer.Argument(metavar="FILE…", help="Labelled pairs, one JSON object a line.")],
+    files: Annotated[
+        list[Path], typer.Argument(metavar="FILE…", help="Labelled pairs (JSON Lines, or a sheet as CSV), or logs.")
+    ],
     precision: Annotated[
         float, typer.Option("--precision", metavar="P", help="Share of the hits that must be right.")
     ] = 0.99,

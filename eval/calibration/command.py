@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from rich.console import Console
 from rich.progress import Progress
 
@@ -17,18 +18,31 @@ from eval.calibration.choose import Choice, Goal, choose, point_at
 from eval.calibration.figures import describe, groups
 from eval.calibration.refit import Method, Refit, refit
 from eval.calibration.report import report_on
-from eval.calibration.samples import Sample, of_outcomes
+from eval.calibration.samples import Sample, observed, of_outcomes
 from eval.data import Pair, read_pairs
+from eval.observed.command import WIDTH, complain
+from eval.observed.misjudged import Cluster, clusters
 from eval.observed.read import read_observations, samples_of
 from eval.pairs import Outcome, figures, measure
 from eval.traffic import Problems
 from fingerprint.embedding.base import TextEmbedder
 from store.confidence.thresholds_file import ThresholdsFile
-from store.types import Policy, ReuseConfidence
+from store.shadow import Observation
+from store.types import Level, Policy, ReuseConfidence
 
-__all__ = ["Calibration", "Options", "calibrate", "calibrate_observed", "calibrate_pairs", "run", "thresholds_of"]
+__all__ = [
+    "Calibration",
+    "Options",
+    "calibrate",
+    "calibrate_observed",
+    "calibrate_pairs",
+    "holds_pairs",
+    "run",
+    "thresholds_of",
+]
 
 BATCH = 100
+MOST_FIRST = 64 << 20
 SWEEP = 200
 """Pairs with a history that the sweep of window lengths asks, at most: every length asks them anew."""
 
@@ -52,6 +66,7 @@ class Calibration:
     refit: Refit | None
     figures: dict[str, Any]
     samples: tuple[Sample, ...]
+    misjudged: tuple[Cluster, ...] = ()
 
 
 def calibrate(
@@ -158,7 +173,7 @@ def calibrate_pairs(
         of_outcomes(outcomes), options, model=confidence.version, sources=[str(file) for file in files], shipped=policy
     )
     result.figures["windows"] = windows
-    return result, outcomes
+    return _looked_at(result, observed(outcomes, 0.0), options), outcomes
 
 
 def run(
@@ -180,16 +195,26 @@ def run(
     from store.confidence import load, thresholds
 
     console = Console(highlight=False)
+    console.width = max(console.width, WIDTH)
     shipped = thresholds()
     if from_shadow:
-        result = calibrate_observed(files, options, model=load().version, policy=shipped, console=console)
+        problems = Problems()
+        seen = list(read_observations(files, problems))
+        complain(problems, console)
+        result = calibrate_observed(seen, files, options, model=load().version, policy=shipped)
+    elif files and not any(map(holds_pairs, files)):
+        from eval.replay.command import Options as ReplayOptions
+        from eval.replay.command import observations
+
+        _, seen, _, _, _ = observations(files, ReplayOptions(seed=options.seed, limit=options.limit), console)
+        result = calibrate_observed(seen, files, options, model=load().version, policy=shipped)
     else:
         from fingerprint.embedding.router import load_router
 
         result, _ = calibrate_pairs(
             files, options, embedder=load_router(), confidence=load(), policy=shipped, console=console
         )
-    report = report_on(result.figures, result.samples, command=command)
+    report = report_on(result.figures, result.samples, result.misjudged, command=command)
     report.show(console)
     report.write(html=html, json=json_out)
     made = thresholds_of(result)
@@ -202,18 +227,39 @@ def run(
 
 
 def calibrate_observed(
-    files: Sequence[Path], options: Options, *, model: str, policy: Policy, console: Console
+    seen: Sequence[Observation], files: Sequence[Path], options: Options, *, model: str, policy: Policy
 ) -> Calibration:
-    """Choose on what shadow mode or a replay observed. Raises `eval.traffic.TrafficError`."""
-    problems = Problems()
-    samples, unclear = samples_of(list(read_observations(files, problems)))
+    """Choose on what shadow mode or a replay observed."""
+    samples, unclear = samples_of(seen)
     if options.limit is not None and options.limit < len(samples):
         samples = random.Random(options.seed).sample(samples, options.limit)
     result = calibrate(samples, options, model=model, sources=[str(file) for file in files], shipped=policy)
     result.figures["unclear"] = unclear
-    result.figures["rows"] = problems.summary()
-    if problems.skipped:
-        console.print(
-            f"{problems.skipped} of {problems.rows} rows could not be read: {problems.first[0]}", style="yellow"
-        )
-    return result
+    return _looked_at(result, seen, options)
+
+
+def _looked_at(result: Calibration, seen: Sequence[Observation], options: Options) -> Calibration:
+    """Add what the mistakes at the threshold in question have in common."""
+    answer = result.choice.answer if result.choice.answer is not None else result.figures["shipped"]["threshold"]
+    levels: dict[bool, Level] = {True: "answer", False: "miss"}
+    at = [
+        msgspec.structs.replace(o, level=levels[o.confidence >= answer and o.confidence > 0 and not o.objections])
+        for o in seen
+        if o.level != "bypass"
+    ]
+    groups = tuple(clusters(at, seed=options.seed))
+    result.figures["misjudged"] = [group.as_json() for group in groups]
+    return replace(result, misjudged=groups)
+
+
+def holds_pairs(file: Path) -> bool:
+    """Whether a file looks like labelled pairs (or a CSV sheet of them) and not like a log. Raises ``OSError``."""
+    if file.suffix.lower() in (".csv", ".tsv"):
+        return True
+    try:
+        with file.open("rb") as lines:
+            first = next((line for line in lines if line.strip()), b"{}")
+        row = msgspec.json.decode(first[:MOST_FIRST])
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return True  # whoever reads it then says what is wrong
+    return isinstance(row, dict) and {"a", "b"} <= row.keys()

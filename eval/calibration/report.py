@@ -10,12 +10,16 @@ import numpy as np
 
 from eval.calibration.figures import curves
 from eval.calibration.samples import Sample, rights, scores
+from eval.observed.misjudged import Cluster
+from eval.observed.report import misjudged_section
 from eval.report import Bars, Column, Curve, Histogram, Lines, Mark, Report
 
 __all__ = ["report_on"]
 
 
-def report_on(figures: dict[str, Any], samples: Sequence[Sample], *, command: str) -> Report:
+def report_on(
+    figures: dict[str, Any], samples: Sequence[Sample], misjudged: Sequence[Cluster] = (), *, command: str
+) -> Report:
     """Put the report together from the figures of `eval.calibration.command.calibrate`."""
     report = Report(
         kind="calibrate",
@@ -30,6 +34,7 @@ def report_on(figures: dict[str, Any], samples: Sequence[Sample], *, command: st
     _groups(report, figures)
     _windows(report, figures)
     _refit(report, figures)
+    misjudged_section(report, misjudged)
     return report
 
 

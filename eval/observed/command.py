@@ -14,7 +14,10 @@ from eval.traffic import Problems
 from store.shadow import Observation
 from store.types import Policy
 
-__all__ = ["complain", "run", "take"]
+__all__ = ["WIDTH", "complain", "run", "take"]
+
+WIDTH = 120
+"""Columns a report has at least: a narrow table cannot be read."""
 
 
 def take(files: Sequence[Path], problems: Problems, since: float | None = None) -> list[Observation]:
@@ -42,6 +45,7 @@ def run(
 ) -> None:
     """The command. Raises `eval.traffic.TrafficError`, ``OSError``, `eval.report.errors.PlotsMissing`."""
     console = Console(highlight=False)
+    console.width = max(console.width, WIDTH)
     problems = Problems(strict=strict)
     seen = take(files, problems, since)
     complain(problems, console)

@@ -20,7 +20,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.text import Text
 
 from eval.admission import Rules
-from eval.observed.command import complain
+from eval.observed.command import WIDTH, complain
 from eval.observed.report import report_on
 from eval.replay import offline
 from eval.replay.errors import ReplayError
@@ -97,9 +97,35 @@ def run(
     Raises `eval.traffic.TrafficError`, `ReplayError`, the errors of `store.errors`, ``OSError``,
     `eval.report.errors.PlotsMissing`.
     """
+    console = console or Console(highlight=False)
+    console.width = max(console.width, WIDTH)
+    turns, seen, problems, policy, whole = observations(files, options, console)
+    subtitle = f"{len(seen):,} of {len(turns):,} turns of {', '.join(file.name for file in files)}"
+    report = report_on(
+        seen, kind="replay", title="What the cache would have done to this log", command=command, subtitle=subtitle,
+        policy=policy,
+    )  # fmt: skip
+    report.facts["rows"] = problems.summary()
+    report.facts["complete"] = whole
+    latency_section(report, seen)
+    next_section(report, turns, seen)
+    report.show(console)
+    report.write(html=html, json=json_out)
+    if not whole:
+        again = "the same command goes on from here" if options.work else "with --work DIR it could be gone on with"
+        console.print(Text(f"\nstopped after {len(seen):,} turns; {again}", style="yellow"))
+    return whole
+
+
+def observations(
+    files: Sequence[Path], options: Options, console: Console
+) -> tuple[list[LoggedTurn], list[Observation], Problems, Policy, bool]:
+    """Replay a log offline: its turns, what was observed, bad rows, thresholds, whether it came to its end.
+
+    Raises `eval.traffic.TrafficError`, `ReplayError`, the errors of `store.errors`, ``OSError``.
+    """
     from store.confidence import load, thresholds
 
-    console = console or Console(highlight=False)
     problems = Problems(strict=options.strict)
     with console.status("reading the log"):
         turns = in_order(
@@ -129,24 +155,9 @@ def run(
             seen, whole = asyncio.run(_offline(turns, work, options, policy, confidence, console))
         finally:
             work.close()
-    for number, (turn, what) in enumerate(zip(turns[: len(seen)], reactions(turns), strict=False)):
-        del turn
+    for number, what in enumerate(reactions(turns)[: len(seen)]):
         seen[number] = msgspec.structs.replace(seen[number], reaction=what)
-    subtitle = f"{len(seen):,} of {len(turns):,} turns of {', '.join(file.name for file in files)}"
-    report = report_on(
-        seen, kind="replay", title="What the cache would have done to this log", command=command, subtitle=subtitle,
-        policy=policy,
-    )  # fmt: skip
-    report.facts["rows"] = problems.summary()
-    report.facts["complete"] = whole
-    latency_section(report, seen)
-    next_section(report, turns, seen)
-    report.show(console)
-    report.write(html=html, json=json_out)
-    if not whole:
-        again = "the same command goes on from here" if options.work else "with --work DIR it could be gone on with"
-        console.print(Text(f"\nstopped after {len(seen):,} turns; {again}", style="yellow"))
-    return whole
+    return turns, seen, problems, policy, whole
 
 
 async def _offline(

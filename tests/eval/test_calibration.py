@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from eval.calibration.choose import Goal, choose, hits_needed, least_share, most_share, point_at
-from eval.calibration.command import Calibration, Options, calibrate, run, thresholds_of
+from eval.calibration.command import Calibration, Options, calibrate, holds_pairs, run, thresholds_of
 from eval.calibration.refit import error_of, refit
 from eval.calibration.report import report_on
 from eval.calibration.samples import Sample
@@ -195,6 +195,24 @@ def test_observations_that_say_nothing_promise_nothing(tmp_path: Path, content: 
     file.write_bytes(content)
     assert not run([file], Options(), from_shadow=True, out=out, html=tmp_path / "r.html")
     assert not out.exists() and (tmp_path / "r.html").exists()
+
+
+def test_pairs_and_logs_are_told_apart(tmp_path: Path) -> None:
+    pairs, log, sheet = tmp_path / "pairs.jsonl", tmp_path / "log.jsonl", tmp_path / "sheet.csv"
+    pairs.write_text('\n{"a": {"messages": []}, "b": {"messages": []}, "equivalent": true}\n')
+    log.write_text('{"messages": [{"role": "user", "content": "hello"}], "answer": "hi"}\n')
+    sheet.write_text("question1,question2,is_duplicate\n")
+    assert holds_pairs(pairs) and holds_pairs(sheet) and not holds_pairs(log)
+
+
+@pytest.mark.slow
+def test_a_log_gives_thresholds_or_says_why_not(tmp_path: Path, shared: Path) -> None:
+    log = tmp_path / "log.jsonl"
+    with (shared / "data" / "chats" / "mtrag_conversations.jsonl").open() as chats:
+        log.write_text("".join(next(chats) for _ in range(6)))
+    assert not run([log], Options(), json_out=tmp_path / "o.json", html=tmp_path / "o.html")
+    figures = json.loads((tmp_path / "o.json").read_text())["figures"]
+    assert figures["n"]["samples"] + figures["unclear"] > 10 and "299" in figures["why_not"] + str(figures["needed"])
 
 
 def test_what_shadow_mode_observed_gives_thresholds_for_the_shipped_model(tmp_path: Path) -> None:
