@@ -35,8 +35,14 @@ def register(app: typer.Typer) -> None:
 
 
 def _typed() -> str:
-    """What was typed, for the report."""
-    return shlex.join(["antiphon", *sys.argv[1:]])
+    """What was typed, for the report, without a key."""
+    words = ["antiphon", *sys.argv[1:]]
+    for place, word in enumerate(words):
+        if word == "--api-key" and place + 1 < len(words):
+            words[place + 1] = "…"
+        elif word.startswith("--api-key="):
+            words[place] = "--api-key=…"
+    return shlex.join(words)
 
 
 @contextmanager
@@ -167,18 +173,35 @@ def replay(
     sample: Annotated[float, typer.Option("--sample", metavar="SHARE", help="Share of conversations taken.")] = 1.0,
     seed: Annotated[int, typer.Option("--seed", help="For what is drawn at random.")] = 0,
     limit: Annotated[int | None, typer.Option("--limit", min=1, help="Turns taken, at most.")] = None,
+    cached: Annotated[
+        str | None, typer.Option("--cached", metavar="URL", help="Live: a running proxy; needs --plain.")
+    ] = None,
+    plain: Annotated[
+        str | None, typer.Option("--plain", metavar="URL", help="Live: the backend without the cache.")
+    ] = None,
+    speed: Annotated[
+        float | None,
+        typer.Option("--speed", metavar="X", help="Live: 1 keeps recorded times, 10 is faster; default: no waiting."),
+    ] = None,
+    at_once: Annotated[int, typer.Option("--at-once", min=1, help="Live: conversations under way at a time.")] = 8,
+    model: Annotated[str | None, typer.Option("--model", help="Live: ask this model, not the recorded one.")] = None,
+    api_key: Annotated[
+        str | None, typer.Option("--api-key", envvar="OPENAI_API_KEY", help="Live: bearer token for both chains.")
+    ] = None,
     html: Annotated[Path | None, typer.Option("--html", metavar="OUT", help="Write the report as one page.")] = None,
     json_out: Annotated[Path | None, typer.Option("--json", metavar="OUT", help="Write the figures here.")] = None,
     strict: Annotated[bool, typer.Option("--strict", help="Stop at the first row that cannot be read.")] = False,
     config: ConfigOption = None,
     sets: SetOption = None,
 ) -> None:
-    """Replay a log through the decision code: hits, wrong ones among them, tokens, what users did next."""
+    """Replay a log through the decision code, or through two live chains, and compare answers, time and tokens."""
     settings = load_with(config, sets).settings
     with _needing_extra():
         from eval.admission import Rules
         from eval.replay.command import Options, run
         from eval.replay.errors import ReplayError
+        from eval.replay.live_command import Live
+        from eval.replay.live_command import run as run_live
         from eval.report.errors import PlotsMissing
         from eval.traffic import TrafficError
     from store.confidence import load
@@ -186,6 +209,10 @@ def replay(
 
     if not 0 < sample <= 1:
         raise CommandError("--sample: a share from 0 to 1", UNUSABLE)
+    if (cached is None) != (plain is None):
+        raise CommandError("a live replay needs both --cached URL and --plain URL", UNUSABLE)
+    if speed is not None and speed <= 0:
+        raise CommandError("--speed: a number above 0", UNUSABLE)
     admission, decision = settings.admission, settings.decision
     rules = Rules(
         share=settings.sharing.share,
@@ -204,7 +231,11 @@ def replay(
         options = Options(
             kind, work, fresh, sample, seed, limit, strict, rules, thresholds, decision.answer, decision.verify
         )
-        whole = run(files, options, html=html, json_out=json_out, command=_typed())
+        if cached is not None and plain is not None:
+            live = Live(cached, plain, speed, at_once, model, api_key)
+            whole = run_live(files, options, live, html=html, json_out=json_out, command=_typed())
+        else:
+            whole = run(files, options, html=html, json_out=json_out, command=_typed())
     except (TrafficError, PlotsMissing, ThresholdsError, ReplayError) as error:
         raise CommandError(str(error), UNUSABLE) from None
     if not whole:
