@@ -241,7 +241,7 @@ def _spread(name: str, replies: Sequence[Reply]) -> Curve:
 
 def _tokens(report: Report, seen: Sequence[Seen]) -> None:
     part = report.section("Tokens", "As the backend counts them; a turn answered from the cache costs it none.")
-    rows: list[tuple[Value, ...]] = []
+    rows: list[tuple[str, int, int, int, int]] = []
     for name, replies, free in (
         ("with the cache", [s.cached for s in seen], True),
         ("without", [s.plain for s in seen], False),
