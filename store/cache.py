@@ -766,6 +766,7 @@ class Cache:
         self._recent.recorded(query.exact_key, entry_id)
         self._memory.forget(query.exact_key)
         ttl = self.settings.default_ttl_s if query.ttl_s is None else query.ttl_s
+        longest = ttl
         if ttl > 0:
             ttl = self._lives.of(expected_saving(length_of(answer.completion_tokens, answer.text), 0, 1.0), ttl)
         large = _weight(query, answer) > self.settings.max_entry_kib * 1024
@@ -794,6 +795,7 @@ class Cache:
                 replaced=self._drift.replaced,
                 epoch=self.epoch,
                 lives=self._lives,
+                longest_s=longest,
                 dates=query.dates,
             )
         )

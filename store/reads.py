@@ -139,8 +139,10 @@ _DIRECT = (
     .where(
         Entry.direct == bindparam("key"),
         Entry.state == _SERVABLE,
+        _SERVED,
         Entry.semantic,
         Entry.expires_at > bindparam("now"),
+        in_epoch(),
         Vector.space == bindparam("space"),
         Vector.query.is_not(None),
     )

@@ -22,6 +22,7 @@ __all__ = ["Found", "candidates", "retrieve", "scoped_direct"]
 
 Floats = NDArray[np.float32]
 
+_DEEPER: Final = 8  # times the depth, where most of what was found may not be served
 _CHILDREN: Final = 64  # newest turns under the same node that are looked at
 _WINDOW_SHARE: Final = 0.2  # of the context, and of the same node, against the message, in the order of candidates
 _TOPIC_SHARE: Final = 0.3  # of the topic, in a context that has one
@@ -57,7 +58,13 @@ def retrieve(
         node = node_of(connection, query.place_key)
     bucket = Bucket(query.partition, query.identity, space)
     similarities = dict(index.search(bucket, vector, depth, connection=connection))
-    found = [(one, similarities[one.number]) for one in nearest(connection, list(similarities), now)]
+    near = nearest(connection, list(similarities), now)
+    if len(similarities) >= depth and 2 * len(near) < depth:
+        # The nearest have expired and are not removed yet: they must not hide what lies behind them.
+        similarities = dict(index.search(bucket, vector, _DEEPER * depth, connection=connection))
+        near = nearest(connection, list(similarities), now)
+        near = sorted(near, key=lambda one: -similarities[one.number])[:depth]
+    found = [(one, similarities[one.number]) for one in near]
     if node is not None:
         under = children(
             connection,

@@ -280,6 +280,7 @@ class RecordWrite:
     session: str | None
     epoch: int  # in which the turn was begun
     lives: Lives
+    longest_s: float  # what it may live if its value allows
     dates: str = ""
     replaced: Callable[[bytes, str, str], None] | None = None  # told after the commit: question key, old id, new id
 
@@ -374,7 +375,7 @@ class RecordWrite:
         trust = value.stability(same.thumbs_up, same.thumbs_down, same.doubts)
         length = value.length_of(self.answer.completion_tokens, self.answer.text)
         worth = value.expected_saving(length, max(same.hit_count, same.sightings), trust)
-        return self.created_at + self.lives.of(worth, self.expires_at - self.created_at)
+        return self.created_at + self.lives.of(worth, self.longest_s)
 
     def _forget(self) -> None:
         self.followers.memory.remove(self.id)
