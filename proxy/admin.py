@@ -363,6 +363,7 @@ async def _metrics(request: Request) -> Response:
     cache: Cache | None = request.app.state.cache
     metrics.see_backend(request.app.state.upstream.reachable)
     if cache is not None:
+        metrics.see_breakers(cache.breakers())
         # A store that cannot answer now must not take the other numbers away.
         with suppress(TimeoutError, StoreError):
             async with asyncio.timeout(_STATS_PATIENCE_S):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -29,6 +29,7 @@ from store.types import Level
 
 if TYPE_CHECKING:
     from fingerprint.embedding import Embedding, TextEmbedder
+    from store.counters import BreakerState
     from store.rows import StoreStats
 
 __all__ = ["CONTENT_TYPE", "CheckOutcome", "ErrorKind", "Metrics", "Tally", "metric_names"]
@@ -303,6 +304,10 @@ class Metrics:
         """Take over whether the backend took the last connection; ``None``: not tried yet."""
         self.backend_reachable.set(math.nan if reachable is None else reachable)
 
+    def see_breakers(self, breakers: Mapping[str, tuple[BreakerState, int]]) -> None:
+        """Take over which parts of the look-up are pausing, and how often they were."""
+        self._store.breakers = breakers
+
     def see_store(self, stats: StoreStats) -> None:
         """Take over the store's own numbers; they are reported until the next call."""
         self._store.stats = stats
@@ -385,12 +390,13 @@ class _StoreCollector(Collector):
 
     def __init__(self) -> None:
         self.stats: StoreStats | None = None
+        self.breakers: Mapping[str, tuple[BreakerState, int]] = {}
 
     def describe(self) -> Iterable[Metric]:
         return self._families(None)
 
     def collect(self) -> Iterable[Metric]:
-        return self._families(self.stats) if self.stats is not None else ()
+        return self._families(self.stats) if self.stats is not None else self._parts()
 
     def _families(self, stats: StoreStats | None) -> Iterable[Metric]:
         entries = GaugeMetricFamily("antiphon_entries", "Stored answers by state.", labels=["state"])
@@ -419,6 +425,19 @@ class _StoreCollector(Collector):
             ("antiphon_epoch", "The store's epoch: how often everything was made unreachable at once.", "epoch"),
             ("antiphon_store_memory_bytes", "Bytes of answers kept in memory.", "memory_bytes"),
         )
+        yield entries
+        yield failures
+        yield from self._parts()
+        yield CounterMetricFamily(
+            "antiphon_index_rebuilds",
+            "How often the vector index was made anew in the background.",
+            value=stats.index_rebuilds if stats else None,
+        )
+        for name, text, attribute in gauges:
+            yield GaugeMetricFamily(name, text, value=getattr(stats, attribute) if stats else None)
+
+    def _parts(self) -> Iterable[Metric]:
+        """What is known without the database."""
         breakers = GaugeMetricFamily(
             "antiphon_breaker_open",
             "1 while a part of the look-up is not tried after failures, by part (read, embed, decide).",
@@ -427,21 +446,11 @@ class _StoreCollector(Collector):
         trips = CounterMetricFamily(
             "antiphon_breaker_trips", "How often a part of the look-up was given a pause, by part.", labels=["part"]
         )
-        for part, now in (stats.breakers if stats else {}).items():
+        for part, (now, number) in self.breakers.items():
             breakers.add_metric([part], now != "closed")
-        for part, number in (stats.breaker_trips if stats else {}).items():
             trips.add_metric([part], number)
-        yield entries
-        yield failures
         yield breakers
         yield trips
-        yield CounterMetricFamily(
-            "antiphon_index_rebuilds",
-            "How often the vector index was made anew in the background.",
-            value=stats.index_rebuilds if stats else None,
-        )
-        for name, text, attribute in gauges:
-            yield GaugeMetricFamily(name, text, value=getattr(stats, attribute) if stats else None)
 
 
 def _budget(stats: StoreStats | None) -> Iterable[Metric]:

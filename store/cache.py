@@ -582,8 +582,8 @@ class Cache:
             barred=totals.barred,
             wrong_hits_limit=self.checks.settings.wrong_hits,
             budget=self.checks.report(),
-            breakers={name: state for name, (state, _) in self._breakers().items()},
-            breaker_trips={name: trips for name, (_, trips) in self._breakers().items()},
+            breakers={name: state for name, (state, _) in self.breakers().items()},
+            breaker_trips={name: trips for name, (_, trips) in self.breakers().items()},
             index_rebuilds=self._rebuilder.count,
             epoch=self.epoch,
         )
@@ -616,8 +616,8 @@ class Cache:
         self.failures.note("link", "out_of_step")
         return False
 
-    def _breakers(self) -> dict[str, tuple[BreakerState, int]]:
-        """Part of the look-up → whether it is pausing after failures, and how often it was."""
+    def breakers(self) -> dict[str, tuple[BreakerState, int]]:
+        """Part of the look-up → whether it is pausing after failures, and how often it was; asks no database."""
         read, decide = self._readers.breaker, self._deciders.breaker
         return {
             "read": (read.state, read.trips),

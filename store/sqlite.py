@@ -45,7 +45,8 @@ class SqliteDatabase(Database):
         self.writer = _engine(path, settings.busy_timeout_ms, 1, reading=False)
         # A reader gives up on a lock before its caller gives up on the reader, so that the reason is known.
         self.readers = _engine(path, int(settings.lookup_deadline_ms * 0.8), settings.read_threads, reading=True)
-        self.upkeep = self.readers
+        # Of its own: while look-ups hang, an operator must still see that they do.
+        self.upkeep = _engine(path, settings.busy_timeout_ms, 2, reading=True)
 
     @classmethod
     def take(cls, settings: StoreSettings) -> SqliteDatabase:
@@ -129,6 +130,7 @@ class SqliteDatabase(Database):
 
     def _dispose(self) -> None:
         self.readers.dispose()
+        self.upkeep.dispose()
         self.writer.dispose()
 
 

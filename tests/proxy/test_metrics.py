@@ -62,6 +62,8 @@ def test_the_stores_numbers_appear_once_it_has_told_them() -> None:
         failures={"read.locked": 4}, breakers={"read": "open", "embed": "closed"}, breaker_trips={"read": 2},
         index_rebuilds=1, epoch=3,
     )  # fmt: skip
+    metrics.see_breakers({"read": ("open", 2), "embed": ("closed", 0)})
+    assert values(metrics)["antiphon_breaker_open", ("read",)] == 1  # whether or not the store can tell the rest
     metrics.see_store(stats)
     found = values(metrics)
     assert found["antiphon_entries", ("active",)] == 2
