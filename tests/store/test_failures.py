@@ -89,6 +89,7 @@ async def test_a_database_nobody_can_read_is_a_miss(open_cache: Open, tmp_path: 
     await cache.flush()
     cache._database.readers.dispose()
     cache._database.writer.dispose()
+    cache._database.upkeep.dispose()
     with locked(tmp_path / "antiphon.db"):
         await assert_everything_answers(cache)
         assert cache.exact_now(ask(CAPITAL)) is not None  # what is in memory needs no database
@@ -167,6 +168,7 @@ async def test_a_database_overwritten_while_it_is_used_is_a_miss_and_replaced_at
         path.write_bytes(b"\xa5" * 200_000)
     cache._database.readers.dispose()
     cache._database.writer.dispose()
+    cache._database.upkeep.dispose()
     await assert_everything_answers(cache)
     assert cache.exact_now(ask(CAPITAL)) is not None
     assert (await cache.search(ask(REWORDED)))[1] is None
