@@ -19,7 +19,7 @@ import logging
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeGuard
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
@@ -135,7 +135,12 @@ class AdminError(Exception):
         kind = {401: "authentication_error", 403: "permission_error", 404: "not_found_error"}.get(
             self.status, "invalid_request_error" if self.status < 500 else "server_error"
         )
-        error = {"message": str(self), "type": kind, "param": self.param, "code": self.code}
+        # Either may repeat what a caller sent, which JSON can hold and UTF-8 cannot.
+        message, param = (
+            None if text is None else text.encode("utf-8", "backslashreplace").decode()
+            for text in (str(self), self.param)
+        )
+        error = {"message": message, "type": kind, "param": param, "code": self.code}
         return JSONResponse({"error": error}, self.status, self.headers)
 
 
@@ -294,9 +299,14 @@ async def _json_object(request: Request, *known: str) -> dict[str, Any]:
     return value
 
 
+def _is_text(value: object) -> TypeGuard[str]:
+    """Whether a value is a text that a database can take: no lone surrogate, no NUL."""
+    return isinstance(value, str) and "\x00" not in value and not any("\ud800" <= char <= "\udfff" for char in value)
+
+
 def _text_field(body: Mapping[str, Any], name: str) -> str:
     value = body.get(name)
-    if not isinstance(value, str) or not value:
+    if not value or not _is_text(value):
         raise AdminError(400, f"{name} must be a text that is not empty.", code="invalid_value", param=name)
     return value
 
@@ -307,7 +317,7 @@ def _where(values: Mapping[str, Any]) -> dict[str, str]:
             guess = nearest(name, DIMENSIONS)
             hint = f"did you mean {guess}?" if guess else f"known are {', '.join(DIMENSIONS)}."
             raise AdminError(400, f"Unknown dimension {name!r}; {hint}", code="unknown_dimension", param=name)
-        if not isinstance(value, str):
+        if not _is_text(value):
             raise AdminError(400, f"{name} must be a text.", code="invalid_value", param=name)
         _check_value(name, value)
     return dict(values)

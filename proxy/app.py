@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 import sys
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -48,6 +50,7 @@ _SWITCH_S: Final = 0.0005
 # Between two tries to open a store that another process holds, or whose disk is full.
 _FIRST_PAUSE_S: Final = 2.0
 _LONGEST_PAUSE_S: Final = 30.0
+_QUIET_S: Final = 60.0  # between two lines in the log on what clients send that is not HTTP
 
 
 @dataclass(frozen=True, slots=True)
@@ -363,5 +366,13 @@ def _quiet_server_log() -> None:
 
 
 class _CutOnPurpose(logging.Filter):
+    _told = -math.inf
+
     def filter(self, record: logging.LogRecord) -> bool:
-        return "returned without completing response" not in str(record.msg)
+        message = str(record.msg)
+        if message == "Invalid HTTP request received.":  # anybody can cause it, as often as they like
+            now = time.monotonic()
+            quiet = now - self._told < _QUIET_S
+            self._told = self._told if quiet else now
+            return not quiet
+        return "returned without completing response" not in message

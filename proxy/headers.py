@@ -27,11 +27,14 @@ _UNSAFE: Final = re.compile(r"[^\x20-\x7e]+")
 
 
 def forwarded(headers: Iterable[tuple[bytes, bytes]]) -> RawHeaders:
-    """Return the request headers that go to the backend (``Host`` is added by the client)."""
+    """Return the request headers that go to the backend (``Host`` is added by the client).
+
+    White space around a value is no part of it (RFC 9110 §5.5); a backend may refuse what has some.
+    """
     headers = list(headers)
     named = _named_in_connection(headers)
     return [
-        (name, value)
+        (name, value.strip(b" \t"))
         for name, value in headers
         if name not in _NOT_FORWARDED and name not in named and not name.startswith(OWN_PREFIX)
     ]

@@ -16,6 +16,7 @@ import uvicorn
 
 from proxy.app import Antiphon, OpenCache, Opened, create_app
 from proxy.checking import checks_of
+from proxy.protocol import limited
 from proxy.settings import Settings
 from store.cache import Cache
 from store.types import Policy
@@ -136,7 +137,7 @@ def running_proxy(backend: str, *, open_with: OpenCache | None = None, **section
     app = create_app(settings, open_with=open_with or by_words("sqlite://"))
     port = a_free_port()
     config = uvicorn.Config(
-        app, host="127.0.0.1", port=port, loop="uvloop", http="httptools", ws="none", log_config=None,
+        app, host="127.0.0.1", port=port, loop="uvloop", http=limited(settings.limits), ws="none", log_config=None,
         server_header=False, date_header=False, timeout_graceful_shutdown=5,
     )  # fmt: skip
     server = uvicorn.Server(config)

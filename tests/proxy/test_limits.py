@@ -8,17 +8,12 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from typing import Any
 
 import pytest
-import uvicorn
 
-from proxy.app import create_app
-from proxy.protocol import limited
-from proxy.settings import Settings
-from tests.processes import a_free_port
-from tests.proxy.support import CHAT, Plain, Proxy, Request, by_words, completion, reply, running_proxy, until
+from tests.proxy.support import CHAT, Plain, Proxy, Request, completion, reply, running_proxy, until
 
 
 def answers(connection: socket.socket, request: Request) -> None:
@@ -32,27 +27,8 @@ def backend() -> Iterator[Plain]:
     backend.close()
 
 
-@contextmanager
-def served(backend: Plain, **limits: Any) -> Iterator[Proxy]:
-    """The proxy as `antiphon serve` runs it, with its own HTTP protocol."""
-    settings = Settings(
-        upstream={"url": backend.url, "version_interval_s": 0}, limits=limits, server={"max_body_mib": 0.1}
-    )
-    app = create_app(settings, open_with=by_words("sqlite://"))
-    port = a_free_port()
-    config = uvicorn.Config(
-        app, host="127.0.0.1", port=port, loop="uvloop", http=limited(settings.limits), ws="none", log_config=None,
-        server_header=False, date_header=False, timeout_graceful_shutdown=5,
-    )  # fmt: skip
-    server = uvicorn.Server(config)
-    thread = threading.Thread(target=server.run, daemon=True)
-    thread.start()
-    try:
-        until(lambda: app.state.readiness.serves and server.started)
-        yield Proxy(port, app)
-    finally:
-        server.should_exit = True
-        thread.join(20)
+def served(backend: Plain, **limits: Any) -> AbstractContextManager[Proxy]:
+    return running_proxy(backend.url, limits=limits)
 
 
 def raw(port: int, data: bytes, *, rest: bytes = b"") -> bytes:
@@ -152,6 +128,24 @@ def test_what_is_not_http_or_could_be_read_in_two_ways_is_refused_in_json(backen
     assert got.startswith(b"HTTP/1.1 400 ")
     assert error_of(got)["code"] == "invalid_http"
     assert got.count(b"HTTP/1.1") == 1
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+def test_an_offer_to_speak_another_protocol_is_ignored_and_the_body_read(backend: Plain, at_once: bool) -> None:
+    """Java's HTTP client offers h2c with every request."""
+    body = b'{"messages": [{"role": "user", "content": "\r\nUpgrade: h2c\r\n"}]}'
+    lines = b"Upgrade: h2c\r\nConnection: Upgrade, HTTP2-Settings\r\nHTTP2-Settings: AAMAAABkAAQAoAAAAAIAAAAA\r\n"
+    head = b"POST /v1/files HTTP/1.1\r\nHost: x\r\n%sContent-Length: %d\r\n\r\n" % (lines, len(body))
+    with (
+        served(backend) as proxy,
+        socket.create_connection(("127.0.0.1", proxy.port), timeout=20) as client,
+    ):
+        for _ in range(2):
+            for piece in [head + body] if at_once else [head, body]:
+                client.sendall(piece)
+                time.sleep(0.02)
+            assert client.recv(4096).startswith(b"HTTP/1.1 200 ")
+    assert [request.body for request in backend.requests] == [body, body]
 
 
 # ------------------------------------------------------------------------------------------------------ size of turns
