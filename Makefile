@@ -32,11 +32,12 @@ venv-dev:  ## the same, with what the tests and checks need
 backend:  ## SGLang's environment and the model, .backend (2.9 GB)
 	@$(SETUP) backend
 
-check: venv-dev  ## lint, types, import rules and the fast tests (2 minutes)
+check: venv-dev  ## lint, types, import rules, advisories and the fast tests (2 minutes)
 	$(VENV)/ruff check .
 	$(VENV)/ruff format --check .
 	$(VENV)/mypy
 	$(VENV)/lint-imports
+	$(VENV)/python deploy/audit.py
 	$(PYTEST) -n 2 --dist loadfile -m "not slow and not backend"
 
 test: venv-dev backend check  ## everything: check, slow tests, the HTTP cases, real SGLang (15 minutes)

@@ -190,6 +190,17 @@ def test_the_proxies_of_the_compose_file_start_with_its_environment(
     assert loaded.settings.admin.token is not None
 
 
+def test_the_front_lets_apps_reach_the_api_and_nothing_else() -> None:
+    config = (DEPLOY / "compose" / "nginx.conf").read_text()
+    places = dict(re.findall(r"^ +location (.+?) \{(.*?)^? *\}", config, re.MULTILINE | re.DOTALL))
+    passed = {place for place, inside in places.items() if "proxy_pass" in inside}
+    assert passed == {"/v1/", "= /antiphon/health", "= /antiphon/ready", "= /antiphon/feedback"}
+    assert "return 404" in places["/"]
+    assert "return 404" in places["/antiphon"]
+    (ingress,) = kind(render(EVERYTHING), "Ingress")
+    assert [path["path"] for rule in ingress["spec"]["rules"] for path in rule["http"]["paths"]] == ["/v1"]
+
+
 @pytest.mark.parametrize("name", ["Containerfile", "Containerfile.router"])
 def test_the_containerfiles_are_clean(name: str) -> None:
     path = DEPLOY / "container" / name

@@ -424,6 +424,24 @@ async def test_a_page_of_entries_that_cannot_be_is_refused(app: Antiphon, query:
         assert_error(await http.get(f"/antiphon/entries?{query}"), 400, "invalid_value")
 
 
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/feedback", {"entry": "\ud800", "rating": "up"}),
+        ("/feedback", {"\ud800": "x"}),
+        ("/feedback", {"entry": "\x00", "rating": "up"}),
+        ("/purge", {"where": {"model": "\udfff"}}),
+        ("/purge", {"where": {"\ud800": "x"}}),
+        ("/purge", {"entry": "a\ud800"}),
+    ],
+)
+async def test_a_text_that_no_database_can_hold_is_refused(app: Antiphon, path: str, body: object) -> None:
+    async with client(app) as http:
+        reply = await http.post(f"/antiphon{path}", content=json.dumps(body).encode())
+        assert reply.status_code == 400
+        assert reply.json()["error"]["message"]
+
+
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     raw=st.binary(max_size=60)

@@ -148,6 +148,29 @@ def test_an_offer_to_speak_another_protocol_is_ignored_and_the_body_read(backend
     assert [request.body for request in backend.requests] == [body, body]
 
 
+def test_a_refusal_waits_for_the_replies_to_earlier_requests(backend: Plain) -> None:
+    """The client sends on without waiting: first it gets what it asked for, then the word on what is wrong."""
+    go_on = threading.Event()
+
+    def waits(connection: socket.socket, request: Request) -> None:
+        assert go_on.wait(20)
+        answers(connection, request)
+
+    backend.behave = waits
+    with served(backend) as proxy, socket.create_connection(("127.0.0.1", proxy.port), timeout=20) as client:
+        client.sendall(b"GET /v1/models HTTP/1.1\r\nHost: x\r\n\r\n")
+        until(lambda: len(backend.requests) == 1)
+        client.sendall(b"NOT HTTP\r\n\r\n" + b"x" * 100_000)
+        time.sleep(0.1)
+        go_on.set()
+        got = b""
+        while piece := client.recv(65536):
+            got += piece
+    assert got.startswith(b"HTTP/1.1 200 ")
+    assert completion() in got
+    assert got.index(b"HTTP/1.1 400 ") > got.index(completion())
+
+
 # ------------------------------------------------------------------------------------------------------ size of turns
 
 

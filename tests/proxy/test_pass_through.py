@@ -97,6 +97,17 @@ def test_the_client_decides_about_encodings_of_what_is_passed_through(stand: Sta
     assert stand.seen.header("accept-encoding") == ["br;q=0.5, gzip"]
 
 
+@pytest.mark.parametrize("path", [CHAT, "/v1/models"])
+def test_white_space_around_the_value_of_a_header_costs_no_request(stand: Stand, path: str) -> None:
+    body = b'{"messages": "not understood"}'
+    head = f"POST {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer \r\nX-Odd:\t a b \t\r\nConnection: close\r\n"
+    with socket.create_connection(("127.0.0.1", stand.proxy.port)) as client:
+        client.sendall(head.encode() + b"Content-Length: %d\r\n\r\n%s" % (len(body), body))
+        assert client.recv(4096).startswith(b"HTTP/1.1 200")
+    assert stand.seen.header("authorization") == ["Bearer"]
+    assert stand.seen.header("x-odd") == ["a b"]
+
+
 def test_head_has_the_length_and_no_body(stand: Stand) -> None:
     stand.behave = lambda connection, request: connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n")
     got = stand.proxy.send("HEAD", "/v1/models")
