@@ -299,6 +299,10 @@ class RolloutSettings(_Section):
         description="Whether observations hold the beginnings of the messages and answers compared; without them wrong "
         "answers are counted and cannot be looked at.",
     )
+    redact: bool = Field(
+        True,
+        description="Whether e-mail addresses, phone and card numbers, keys and passwords are replaced in them.",
+    )
     queue_size: int = Field(
         1_000, ge=1, le=1_000_000, description="Turns that may wait to be compared; further ones are left out, counted."
     )

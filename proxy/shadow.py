@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import secrets
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -20,10 +21,11 @@ from typing import IO, TYPE_CHECKING, Final
 
 import msgspec
 
+from fingerprint.redaction import Redactor
 from fingerprint.text import utf8
 from proxy.metrics import Metrics
 from proxy.settings import RolloutSettings
-from store.shadow import Observation, bypassed, follow, observe
+from store.shadow import Conflict, Observation, bypassed, follow, observe
 from store.types import Answer, Query
 
 if TYPE_CHECKING:
@@ -35,6 +37,7 @@ log = logging.getLogger(__name__)
 
 _ENCODE: Final = msgspec.json.Encoder().encode
 _LOG_EVERY_S: Final = 60.0
+_TEXTS: Final = ("before", "question", "answer", "stored_before", "stored_question", "stored_answer", "why")
 
 Record = Callable[[], Awaitable[None]]
 
@@ -74,6 +77,7 @@ class Shadow:
         )
         self._logged = -_LOG_EVERY_S
         self._waiting = 0
+        self._redactor = Redactor(secrets.token_bytes(32))  # the same value by the same word while this proxy runs
 
     def watches(self, query: Query) -> bool:
         """Whether this turn is only watched; False for the sessions of the canary."""
@@ -138,7 +142,7 @@ class Shadow:
             observed, hit = await observe(
                 seen.cache, seen.query, seen.answer, now=seen.time, texts=self._settings.keep_texts
             )
-            found = msgspec.structs.replace(observed, session=seen.conversation)
+            found = self._harmless(msgspec.structs.replace(observed, session=seen.conversation))
             if hit is not None:
                 follow(seen.cache, seen.query, hit, seen.answer)
             elif seen.record is not None:
@@ -149,6 +153,15 @@ class Shadow:
                 await asyncio.to_thread(self._log.write, _ENCODE(found) + b"\n")
             except OSError:
                 self._failed("file")
+
+    def _harmless(self, seen: Observation) -> Observation:
+        """The observation without personal data and secrets in its texts."""
+        if not self._settings.keep_texts or not self._settings.redact:
+            return seen
+        text = self._redactor.text
+        texts = {name: text(getattr(seen, name)) for name in _TEXTS}
+        conflicts = tuple(Conflict(c.name, text(c.sentence)) for c in seen.conflicts)
+        return msgspec.structs.replace(seen, conflicts=conflicts, **texts)
 
     def _failed(self, why: str) -> None:
         self._metrics.shadow_dropped.labels(why).inc()

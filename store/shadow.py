@@ -33,7 +33,7 @@ _EXCERPT: Final = 600  # characters of a message or answer that are kept
 
 
 class Conflict(msgspec.Struct, frozen=True):
-    """A relation of the turn and its best candidate that is not harmony; ``sentence`` is for people."""
+    """A conflict of the turn with its best candidate; ``sentence`` is for people, empty where texts are not kept."""
 
     name: str
     sentence: str
@@ -141,9 +141,9 @@ async def observe(
         objections=() if best is None else best.objections,
         conflicts=()
         if best is None
-        else tuple(Conflict(r.name, r.sentence) for r in best.relations if r.kind == "conflict"),
+        else tuple(Conflict(r.name, r.sentence if texts else "") for r in best.relations if r.kind == "conflict"),
         verdict=None if agreement is None else agreement.verdict,
-        why="" if agreement is None else agreement.reason,
+        why="" if agreement is None or not texts else agreement.reason,
         cosine=None if agreement is None else agreement.cosine,
         lang=lang,
         intent=intent,

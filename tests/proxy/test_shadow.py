@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import threading
 from collections.abc import Iterator
@@ -41,7 +42,8 @@ def calls(backend: Backend) -> int:
 def watched(proxy: Proxy, got: Got) -> Got:
     """Wait until the turn is observed and what it left in the store can be found."""
     shadow, cache = proxy.app.turns._shadow, proxy.app.state.cache
-    until(lambda: (shadow is None or shadow.waiting == 0) and not cache._vectors._waiting and not len(cache._writer))
+    until(lambda: shadow is None or shadow.waiting == 0)
+    asyncio.run_coroutine_threadsafe(cache.flush(), cache._tidy.get_loop()).result(20)
     return got
 
 
@@ -129,8 +131,6 @@ def test_a_client_never_waits_for_a_look_up(backend: Backend, tmp_path: Path, mo
     held, search = threading.Event(), Cache.search
 
     async def stuck(self: Cache, query: Any, **more: Any) -> Any:
-        import asyncio
-
         await asyncio.to_thread(held.wait)
         return await search(self, query, **more)
 
@@ -202,6 +202,26 @@ def test_the_canary_serves_a_stable_share_of_sessions(backend: Backend, tmp_path
             body = [{"role": "user", "content": f"where is the museum shop please {name.split()[1]}"}]
             got = say(proxy, body, headers={"X-Antiphon-Session": name})
             assert reuse == "answer" or got.reuse == "miss"
+
+
+@pytest.mark.parametrize(
+    ("settings", "there", "absent"),
+    [
+        ({}, "[email", "ann@example.com"),
+        ({"redact": False}, "ann@example.com", "[email"),
+        ({"keep_texts": False}, "verdict", "museum"),
+    ],
+)
+def test_observations_hold_no_more_than_was_allowed(
+    backend: Backend, tmp_path: Path, settings: dict[str, Any], there: str, absent: str
+) -> None:
+    file = tmp_path / "s.jsonl"
+    backend.play({"content": "Write to ann@example.com about the museum, 20 rooms."})
+    with running_proxy(backend.url, rollout=shadow(file, **settings)) as proxy:
+        for question in ("where is the museum of ann@example.com", "where is the museum of ann@example.com please"):
+            say(proxy, [{"role": "user", "content": question}])
+    text = file.read_text()
+    assert there in text and absent not in text
 
 
 def test_shares_are_even_and_always_the_same() -> None:
