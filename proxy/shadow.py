@@ -23,6 +23,7 @@ import msgspec
 
 from fingerprint.redaction import Redactor
 from fingerprint.text import utf8
+from proxy.judge import Judge
 from proxy.metrics import Metrics
 from proxy.settings import RolloutSettings
 from store.shadow import Conflict, Observation, bypassed, follow, observe
@@ -65,9 +66,10 @@ class _Seen:
 class Shadow:
     """Observes turns. `put`, `correct` and `bypass` are called from the event loop and never block or raise."""
 
-    def __init__(self, settings: RolloutSettings, metrics: Metrics) -> None:
+    def __init__(self, settings: RolloutSettings, metrics: Metrics, judge: Judge | None = None) -> None:
         self._settings = settings
         self._metrics = metrics
+        self._judge = judge
         self._queue: asyncio.Queue[_Seen | _Corrected | Observation] = asyncio.Queue(settings.queue_size)
         self._task: asyncio.Task[None] | None = None
         self._log = (
@@ -111,6 +113,8 @@ class Shadow:
             self._task = None
         if self._log is not None:
             await asyncio.to_thread(self._log.close)
+        if self._judge is not None:
+            await self._judge.close()
 
     def _add(self, seen: _Seen | _Corrected | Observation) -> None:
         if self._task is None or self._task.done():
@@ -140,7 +144,12 @@ class Shadow:
             found = seen
         else:
             observed, hit = await observe(
-                seen.cache, seen.query, seen.answer, now=seen.time, texts=self._settings.keep_texts
+                seen.cache,
+                seen.query,
+                seen.answer,
+                now=seen.time,
+                texts=self._settings.keep_texts,
+                judge=None if self._judge is None else self._judge.same,
             )
             found = self._harmless(msgspec.structs.replace(observed, session=seen.conversation))
             if hit is not None:

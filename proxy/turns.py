@@ -30,6 +30,7 @@ from proxy.flight import Chunk, Flight, Flights, Head, Listener
 from proxy.forwarding import Forwarded, Forwarder, prompts
 from proxy.headers import RawHeaders, cache_status, date_now, field_value, forwarded
 from proxy.hygiene import Hygiene
+from proxy.judge import Judge
 from proxy.logs import event as log_event
 from proxy.metrics import ErrorKind, Metrics
 from proxy.plans import Plan, Planner
@@ -115,7 +116,10 @@ class Turns:
         self._forwarder = Forwarder(settings.kv, metrics, fence_s=self._exact_fence_s)
         self._hygiene = Hygiene(metrics) if settings.kv.hygiene else None
         self._turn_level = logging.INFO if settings.logging.access else logging.DEBUG
-        self._shadow = Shadow(settings.rollout, metrics) if settings.rollout.mode == "shadow" else None
+        self._shadow: Shadow | None = None
+        if settings.rollout.mode == "shadow":
+            judge = Judge(settings.verification) if settings.verification.judge_url else None
+            self._shadow = Shadow(settings.rollout, metrics, judge)
         zone = settings.admission.time_zone
         self._zone = ZoneInfo(zone) if zone else None  # None: the machine's own
         self.capture: Capture | None = None  # where what passes is kept

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
@@ -24,10 +25,13 @@ from store.types import Answer, Decision, Hit, Level, Query
 if TYPE_CHECKING:
     from store.cache import Cache
 
-__all__ = ["Conflict", "Observation", "Outcome", "bypassed", "follow", "observe", "outcome_of"]
+__all__ = ["Conflict", "Judge", "Observation", "Outcome", "bypassed", "follow", "observe", "outcome_of"]
 
 Outcome = Literal["right", "wrong", "doubtful", "unknown"]
 """Of a stored answer that was or would have been served: by its comparison with the real one."""
+
+Judge = Callable[[Turn, str, str], Awaitable[bool | None]]
+"""Whether two answers to a turn come to the same; None where it does not say. Never raises."""
 
 _EXCERPT: Final = 600  # characters of a message or answer that are kept
 
@@ -101,12 +105,20 @@ def bypassed(reason: str, *, now: float, session: str = "", model: str = "") -> 
 
 
 async def observe(
-    cache: Cache, query: Query, answer: Answer | None, *, now: float, texts: bool = True, name: str = ""
+    cache: Cache,
+    query: Query,
+    answer: Answer | None,
+    *,
+    now: float,
+    texts: bool = True,
+    name: str = "",
+    judge: Judge | None = None,
 ) -> tuple[Observation, Hit | None]:
     """Decide about a turn as if it were to be served, and compare. Never raises; nothing is written.
 
     ``answer`` is what the model really said, None where that is not known or not complete; ``name`` becomes the id of
-    the observation. The second value is the hit that would have been served.
+    the observation; ``judge`` is asked where facts and similarity leave it open. The second value is the hit that would
+    have been served.
     """
     began = time.perf_counter()
     hit = await cache.exact(query)
@@ -125,6 +137,10 @@ async def observe(
     agreement: Agreement | None = None
     if answer is not None and stored is not None:
         agreement = await cache.checks.compare(answer.text, stored.text)
+        if agreement.verdict == "unclear" and judge is not None and answer.text.strip() and stored.text.strip():
+            same = await judge(query.turn, stored.text, answer.text)
+            if same is not None:
+                agreement = Agreement("agree" if same else "differ", "The judge says so.", agreement.cosine, "judge")
     other = await cache.turn_of(entry, query) if entry and texts else None
     lang, intent = await asyncio.to_thread(_kind_of, query.turn)
     turn = query.turn

@@ -120,6 +120,28 @@ def test_the_shadow_estimate_is_the_live_rate_on_the_same_stream(
     assert live.count("answer") >= 5 and "bypass" in live
 
 
+def test_a_judge_decides_where_facts_and_similarity_cannot(
+    backend: Backend, tmp_path: Path, scripted_upstream_module: ModuleType
+) -> None:
+    judge = scripted_upstream_module.ScriptedUpstream()
+    try:
+        judge.play({"content": "SAME"})
+        file = tmp_path / "s.jsonl"
+        verification = {"judge_url": judge.url, "judge_model": "j"}
+        with running_proxy(backend.url, rollout=shadow(file), verification=verification) as proxy:
+            for answer in (
+                "You find it in the hall beside the stairs.",
+                "You will find it in the hall beside the stairs there.",
+            ):
+                backend.play({"content": answer})
+                say(proxy, [{"role": "user", "content": "where is the museum shop"}])
+        (asked,) = [call for call in judge.calls if call.method == "POST"]
+        assert "beside the stairs" in asked.body["messages"][1]["content"]
+        assert observed(file)[1]["verdict"] == "agree"
+    finally:
+        judge.close()
+
+
 def test_only_if_cached_finds_nothing(backend: Backend, tmp_path: Path) -> None:
     with running_proxy(backend.url, rollout=shadow(tmp_path / "s.jsonl")) as proxy:
         say(proxy, [{"role": "user", "content": "where is the museum shop"}])
