@@ -25,6 +25,7 @@ from proxy.errors import ClientGone, ReplyCut, TooLarge, UpstreamError
 from proxy.limits import Limits, Place, Refusal
 from proxy.logs import AccessLog
 from proxy.metrics import Metrics
+from proxy.schedule import Schedule
 from proxy.settings import Settings, data_folder, policy_of
 from proxy.thresholds import ThresholdsWatch
 from proxy.tracing import NotInstalled, Tracing
@@ -213,8 +214,10 @@ def create_app(settings: Settings, *, open_with: OpenCache | None = None) -> Ant
                 readiness.degraded(told) if told else readiness.ready()
 
         settled(fault)
-        if watch is not None:
-            await watch.run(settled)
+        looking = [] if watch is None else [watch.run(settled)]
+        if settings.decision.by_traffic:
+            looking.append(Schedule(opened.cache, metrics).run())
+        await asyncio.gather(*looking)
 
     @contextlib.asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:

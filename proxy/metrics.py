@@ -243,9 +243,12 @@ class Metrics:
         self._prefilled = self.prompt_tokens.labels("prefilled")
         self._unknown = self.prompt_tokens.labels("unknown")
         self.tally = Tally()
+        self.counted = 0
+        """Requests since the start, of all kinds."""
 
     def request(self, reuse: Level, endpoint: str, reason: str) -> None:
         """Count one request. ``endpoint`` and ``reason`` must come from a small fixed set, never from a client."""
+        self.counted += 1
         self._request(reuse, endpoint).inc()
         self._reason(reuse, reason).inc()
 

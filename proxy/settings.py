@@ -246,6 +246,11 @@ class DecisionSettings(_Section):
         "calibrated threshold shipped with the confidence model.",
     )
     max_candidates: int = Field(8, ge=1, le=64, description="Stored turns compared with the new one, at most.")
+    by_traffic: bool = Field(
+        False,
+        description="Whether more traffic makes matching stricter: `answer` is then at least 0.80 + 0.05 · log10(daily "
+        "requests / 10,000), between 0.80 and 0.99, by the requests of the last 24 hours. Never looser than without.",
+    )
     thresholds_file: Path | None = Field(
         None,
         description="File of `antiphon calibrate` with the operator's own thresholds; read again whenever it changes. "

@@ -102,30 +102,47 @@ def candidates(
     """Return the ``count`` most promising of ``found`` as candidates, best first.
 
     ``context`` is the query's; None where no stored turn has one. Two turns before which nothing was said (or nothing
-    that counts) have the same, empty context. One that is missing on one side, or was made by another strategy, says
-    nothing, so its similarity is 0. Where the query opens a new topic within its conversation, contexts say nothing
-    about the order: its answer may stand anywhere (measured: `eval.bench.context`).
+    that counts) have the same, empty context. One that is missing on one side, was made by another strategy, or stands
+    against a new topic says nothing: in the order it counts as the mean of those that are known, neither for a
+    candidate nor against it (measured: `eval.bench.context`).
     """
-    fresh = not query.turn.history if context is None else context.fresh
-    ranked: list[_Ranked] = []
+    known: list[tuple[Near, float, bool, float | None]] = []
     for one, similarity in found.near:
-        if not servable(one):
-            continue
-        rootless = not query.turn.history and one.depth == 0
-        same_place = rootless or (found.node is not None and one.parent == found.node)
-        comparable = one.context == context_name
-        around = 1.0 if rootless or (comparable and fresh and one.fresh) else 0.0
-        topic = 0.0
-        if context is not None and comparable and not around:
-            around, topic = _cosine(context.window, one.window), _cosine(context.topic, one.topic)
-            if topic:
-                around = (1 - _TOPIC_SHARE) * around + _TOPIC_SHARE * topic
+        if servable(one):
+            rootless = not query.turn.history and one.depth == 0
+            same_place = rootless or (found.node is not None and one.parent == found.node)
+            known.append((one, similarity, same_place, 1.0 if rootless else _around(query, one, context, context_name)))
+    told = [around for _, _, _, around in known if around is not None]
+    mean = sum(told) / len(told) if told else 0.0
+    ranked: list[_Ranked] = []
+    for one, similarity, same_place, around in known:
         is_direct = one.number in found.direct
-        telling = 0.0 if fresh and query.turn.history else around
-        worth = similarity + _WINDOW_SHARE * (telling + same_place) + _DIRECT_SHARE * is_direct
-        ranked.append(_Ranked(worth, one, similarity, around, same_place, is_direct))
+        near = mean if around is None else around
+        worth = similarity + _WINDOW_SHARE * (near + same_place) + _DIRECT_SHARE * is_direct
+        fresh = around is None and _both_fresh(query, one, context, context_name)
+        ranked.append(
+            _Ranked(worth, one, similarity, float(fresh) if around is None else around, same_place, is_direct)
+        )
     ranked.sort(key=lambda item: item.worth, reverse=True)
     return list(_candidates(query, ranked[:count], now))
+
+
+def _around(query: Query, one: Near, context: ContextVectors | None, name: str) -> float | None:
+    """How alike the contexts are, −1 … 1; None where that says nothing."""
+    if not query.turn.history:  # not at the root: either it has another context, or it opened a topic of its own
+        return 1.0 if one.fresh and one.context == name else 0.0
+    if context is None or context.fresh or one.fresh or one.depth == 0 or one.context != name:
+        return None
+    if context.window is None or one.window is None:
+        return None
+    around, topic = _cosine(context.window, one.window), _cosine(context.topic, one.topic)
+    return (1 - _TOPIC_SHARE) * around + _TOPIC_SHARE * topic if topic else around
+
+
+def _both_fresh(query: Query, one: Near, context: ContextVectors | None, name: str) -> bool:
+    """Whether nothing that counts was said before either of them."""
+    fresh = not query.turn.history if context is None else context.fresh
+    return fresh and (one.depth == 0 or (one.fresh and one.context == name))
 
 
 class _Ranked(NamedTuple):
