@@ -86,6 +86,7 @@ class _Written:
     forms: dict[str, frozenset[str]]  # folded word -> how it is written, the first words of sentences apart
     strict: bool  # letters count
     secret: bool  # letters of what is no ordinary word count
+    last: str  # the last word: even an ordinary one is then what the others speak of ("the md5 of hello")
     shouted: bool  # mostly in capitals
     signs: Counter[str]
     romans: frozenset[str]
@@ -118,6 +119,7 @@ def _written(text: str) -> _Written:
         forms={low: frozenset(written) for low, written in forms.items()},
         strict=bool(folded & _TABLE["spelling"]),
         secret=bool(folded & _TABLE["secrets"]),
+        last=words[-1].casefold() if words else "",
         shouted=2 * sum(map(str.isupper, text)) > sum(map(str.isalpha, text)) > 12,
         signs=Counter(_signs_of(text)),
         romans=frozenset(_ROMAN_WORD.findall(text)),
@@ -190,6 +192,7 @@ def _case(a: _Written, b: _Written, near: bool) -> Relation:
         if not a.forms[low] & b.forms[low]:
             left, right = min(a.forms[low]), min(b.forms[low])
             ordinary = low in lexicon("en").stop or low in _TABLE["spelling"] or low in _TABLE["secrets"]
+            ordinary = ordinary and low not in (a.last, b.last)
             if (strict and not ordinary) or not _same_word(low, left, right):
                 return Relation("case", "conflict", f"One message says {left}, the other {right}.")
     if strict or a.secret or b.secret:

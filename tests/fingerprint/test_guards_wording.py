@@ -27,6 +27,7 @@ def _vetoes(a: str, b: str) -> set[str]:
         ("Who was last on the throne of China?", "Who was last on the throne of china?", "case"),
         ("Which variable is shown, bar or baz?", "Which variable is shown, Bar or baz?", "case"),
         ("What does IT mean?", "What does it mean?", "case"),
+        ("What is the sha256 of hello?", "What is the sha256 of Hello?", "case"),
     ],
 )
 def test_letters_of_another_case_are_another_question(a: str, b: str, guard: str) -> None:
