@@ -6,7 +6,7 @@ import asyncio
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -67,8 +67,9 @@ def audit(
     keep: Path,
     command: str = "",
     console: Console | None = None,
+    each: Callable[[Outcome], None] | None = None,
 ) -> Audit:
-    """Audit logs. ``keep`` is the file of embeddings (`eval.audit.vectors`).
+    """Audit logs. ``keep`` is the file of embeddings (`eval.audit.vectors`); ``each`` hears of every turn's outcome.
 
     Memory does not grow with the texts of the log; time grows linearly with its turns. Raises
     `eval.traffic.errors.TrafficError` for a log that cannot be read, `AuditError` and `store.errors.StoreError`.
@@ -79,7 +80,7 @@ def audit(
     try:
         spool = Spool(folder)
         with _progress(console) as progress:
-            return _audit(spool, vectors, files, options, problems, confidence, policy, command, progress)
+            return _audit(spool, vectors, files, options, problems, confidence, policy, command, progress, each)
     finally:
         vectors.close()
         shutil.rmtree(folder, ignore_errors=True)
@@ -95,6 +96,7 @@ def _audit(
     policy: Policy,
     command: str,
     progress: Progress,
+    each: Callable[[Outcome], None] | None,
 ) -> Audit:
     timings: dict[str, float] = {}
     started = time.perf_counter()
@@ -139,6 +141,8 @@ def _audit(
             sampler.add(outcome)
             _see(prefixes, outcome)
             progress.advance(judging)
+            if each is not None:
+                each(outcome)
 
     asyncio.run(go())
     timings["judge_s"] = time.perf_counter() - started

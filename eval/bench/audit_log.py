@@ -11,7 +11,8 @@ from __future__ import annotations
 import json
 import random
 import re
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,7 +20,7 @@ from eval.data import families, load_pairs
 from fingerprint.conversation import Turn
 from fingerprint.traffic import Record, encode_record
 
-__all__ = ["questions", "records", "write_log"]
+__all__ = ["main", "questions", "records", "write_log"]
 
 _EXPONENT: Final = 0.6
 _RENUMBERED: Final = 0.5
@@ -34,7 +35,7 @@ def questions(seed: int = 0) -> list[list[Conversation]]:
     """Return every question of the data as its wordings, in a random order.
 
     A family's ``base`` and ``same`` are one question, each of its ``different`` another; pairs of the public files that
-    are equivalent are one question, others two.
+    are equivalent are one question, others two. Questions that share a wording are one.
     """
     found: list[list[Conversation]] = []
     for family in families():
@@ -43,8 +44,29 @@ def questions(seed: int = 0) -> list[list[Conversation]]:
     for pair in load_pairs():
         sides = [_of_turn(pair.a), _of_turn(pair.b)]
         found += [sides] if pair.equivalent else [[side] for side in sides]
+    found = _joined(found)
     random.Random(seed).shuffle(found)
     return found
+
+
+def _joined(found: list[list[Conversation]]) -> list[list[Conversation]]:
+    """Questions that have a wording in common, word for word, are one."""
+    parent = list(range(len(found)))
+
+    def root(number: int) -> int:
+        while parent[number] != number:
+            parent[number] = parent[parent[number]]
+            number = parent[number]
+        return number
+
+    of_wording: dict[str, int] = {}
+    for number, wordings in enumerate(found):
+        for wording in wordings:
+            parent[root(number)] = root(of_wording.setdefault(json.dumps(wording), number))
+    joined: dict[int, dict[str, Conversation]] = {}
+    for number, wordings in enumerate(found):
+        joined.setdefault(root(number), {}).update({json.dumps(wording): wording for wording in wordings})
+    return [list(wordings.values()) for wordings in joined.values()]
 
 
 def _messages(value: Any) -> Conversation:
@@ -84,6 +106,13 @@ def records(count: int, seed: int = 0) -> Iterator[tuple[int, Record]]:
         )
 
 
+def main(arguments: Sequence[str]) -> int:
+    """Write a log: FILE COUNT [SEED]."""
+    file, count, *seed = arguments
+    write_log(Path(file), int(count), int(seed[0]) if seed else 0)
+    return 0
+
+
 def _renumbered(wording: Conversation, rng: random.Random) -> Conversation:
     """The same with other numbers, each replaced by the same one wherever it stands."""
     others: dict[str, str] = {}
@@ -106,3 +135,7 @@ def write_log(file: Path, count: int, seed: int = 0) -> list[int]:
             out.write(encode_record(record))
     file.with_suffix(".truth.json").write_text(json.dumps(truth), "utf-8")
     return truth
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
