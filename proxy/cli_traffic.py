@@ -83,6 +83,7 @@ def audit(
     from eval.audit.sheet import write_sheet
     from eval.report.errors import PlotsMissing
     from eval.traffic.errors import TrafficError
+    from eval.traffic.readers import kind_of
     from store.errors import StoreError
 
     settings = loaded.settings
@@ -91,6 +92,11 @@ def audit(
             raise CommandError(f"there is no folder {out.resolve().parent}", UNUSABLE)
     if report is not None:
         _plots_or_complain()
+    try:  # before the models are loaded
+        for log in logs:
+            kind_of(log, kind)
+    except TrafficError as error:
+        raise CommandError(str(error), UNUSABLE) from None
     progress = Console(stderr=True)
     options = Options(
         kind=kind,

@@ -111,7 +111,8 @@ def _example(example: Example) -> Text:
     text = Text(f"• {example.title}", style=_TONES[example.tone])
     for name, said in example.sides:
         text.append(f"\n    {name}: ", style="dim")
-        text.append(" ".join(said.split())[-300:])
+        words = " ".join(said.split())
+        text.append(words if len(words) <= 300 else f"…{words[-300:]}")
     for fact in example.facts:
         text.append(f"\n    {fact}", style="dim")
     return text

@@ -22,11 +22,11 @@ import msgspec
 from eval.traffic.errors import BadRow, TrafficError, UnknownFormat
 from eval.traffic.fields import answer_of, first, integer, messages_of, parsed, seconds_between, text_or_none, when
 from eval.traffic.problems import Problems
-from eval.traffic.source import csv_rows, json_rows, name_of
+from eval.traffic.source import csv_rows, json_rows, name_of, opened
 from eval.traffic.templates import messages_from_prompt
 from fingerprint.traffic import FORMAT_VERSION, Record
 
-__all__ = ["FORMATS", "Format", "detect", "question_columns", "read_records"]
+__all__ = ["FORMATS", "Format", "detect", "kind_of", "question_columns", "read_records"]
 
 Row: TypeAlias = Mapping[str, Any]
 
@@ -535,6 +535,20 @@ def detect(path: Path | str) -> str:
     )
 
 
+def kind_of(path: Path | str, kind: str = "auto") -> str:
+    """Return the format a file is read as: ``kind``, or what `detect` says.
+
+    Raises `TrafficError` where there is no such format or no such file.
+    """
+    if kind == "auto":
+        return detect(path)
+    if kind not in FORMATS:
+        raise TrafficError(f"no format is called {kind}; there are {', '.join(FORMATS)}")
+    if str(path) != "-":
+        opened(path).close()
+    return kind
+
+
 def read_records(
     paths: Sequence[Path | str],
     *,
@@ -547,11 +561,9 @@ def read_records(
     `TrafficError` where a file cannot be read at all.
     """  # fmt: skip
     problems = problems or Problems()
-    if kind != "auto" and kind not in FORMATS:
-        raise TrafficError(f"no format is called {kind}; there are {', '.join(FORMATS)}")
     for path in paths:
         name = name_of(path)
-        reader = FORMATS[detect(path) if kind == "auto" else kind]
+        reader = FORMATS[kind_of(path, kind)]
         for line, row in _rows(path, problems, reader.name):
             if not isinstance(row, Mapping):
                 problems.add(BadRow("not an object", name, line))
