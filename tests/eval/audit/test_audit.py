@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+import re
 import time
+import tomllib
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -326,6 +328,32 @@ def test_admission_is_that_of_the_proxy(
         assert one.query.semantic == plan.semantic
         assert one.query.ttl_s == plan.ttl_s
         assert one.query.partition == plan.partition
+
+
+# ------------------------------------------------------------------------------------------------------------ prefixes
+
+
+def test_what_breaks_prefixes_is_told_with_the_setting_that_helps(tmp_path: Path) -> None:
+    def asked(day: int, text: str) -> Record:
+        system = {"role": "system", "content": f"You help. Today is 2026-01-{day:02d}. Be brief."}
+        return Record(
+            messages=[system, {"role": "user", "content": text}],
+            answer="Yes.",
+            turns="last",
+            time=day,
+            session=f"s{day}",
+        )
+
+    log = [asked(day, "Where do puffins breed") for day in range(1, 29)]
+    found = audited(written(tmp_path, log))
+    assert found.tally.served.hits == 0, "each day's prompt is an identity of its own"
+    (cause,) = found.report.document()["sections"]["prefixes"]["tables"]["causes"]["rows"]
+    assert (cause["cause"], cause["requests"]) == ("volatile-system", 27)
+    (setting,) = [v for v in found.report.document()["sections"]["prefixes"]["verdicts"] if "volatile" in v["text"]]
+    patterns = tomllib.loads(setting["text"].partition("sharing.")[2])["volatile_system_parts"]
+    rules = Rules(volatile=tuple(re.compile(pattern) for pattern in patterns))
+    store = StoreSettings.model_validate({})
+    assert audited(written(tmp_path, log), rules=rules, store=store).tally.served.hits == 27
 
 
 # ------------------------------------------------------------------------------------------------------- what comes in
