@@ -1,7 +1,7 @@
 """Corrections told apart from ordinary negation: a table both ways, English and Chinese, with polite lead-ins.
 
-A correction makes the answer before it suspect for everyone, so a sentence taken for one by mistake costs hits; one that
-is missed serves what was just refused.
+A correction makes the answer before it suspect for everyone, so a sentence taken for one by mistake costs hits; one
+that is missed serves what was just refused.
 """
 
 from __future__ import annotations
