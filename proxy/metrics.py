@@ -474,12 +474,15 @@ def _budget(stats: StoreStats | None) -> Iterable[Metric]:
             "antiphon_checked_decisions", "Checked decisions that count as evidence, by kind of hit.", labels=["kind"]
         ),
     }
+    limit = GaugeMetricFamily("antiphon_wrong_hit_limit", "The operator's error budget, where one is set (0 to 1).")
+    if stats is not None and stats.wrong_hits_limit is not None:
+        limit.add_metric([], stats.wrong_hits_limit)
     for report in stats.budget if stats is not None else ():
         for name, family in families.items():
             value = getattr(report, name)
             if value is not None:
                 family.add_metric([report.kind], value)
-    return families.values()
+    return [*families.values(), limit]
 
 
 def metric_names() -> dict[str, str]:

@@ -88,6 +88,36 @@ ROWS: Final[tuple[tuple[str, tuple[Panel, ...]], ...]] = (
         ),
     ),
     (
+        "Quality",
+        (
+            Panel(
+                "Wrong hits, at most",
+                (
+                    (gauge("antiphon_wrong_hit_bound", "max", "kind"), "{{kind}}"),
+                    (gauge("antiphon_wrong_hit_limit", "min"), "budget"),
+                ),
+                "percentunit",
+                about="Upper bound of the share of hits that were wrong, by what checks have found.",
+            ),
+            Panel("Checks", ((rate("antiphon_checks_total", "source, outcome"), "{{source}} {{outcome}}"),), "reqps"),
+            Panel("Threshold", ((gauge("antiphon_hit_threshold", "max", "kind"), "{{kind}}"),)),
+            Panel("Not served for a time", ((gauge("antiphon_unserved_entries", "max", "why"), "{{why}}"),)),
+            Panel("Suspect wordings", ((gauge("antiphon_suspect_wordings", "max"), "suspect"),)),
+            Panel("Observed in shadow", ((rate("antiphon_shadow_turns_total", "reuse"), "{{reuse}}"),), "reqps"),
+        ),
+    ),
+    (
+        "KV cache of the backend",
+        (
+            Panel("Prefixes broken", ((rate("antiphon_prefix_breaks_total", "cause"), "{{cause}}"),), "reqps"),
+            Panel("Turns in their node's words", ((rate("antiphon_turns_replaced_total"), "turns"),)),
+            Panel(
+                "Prompt tokens of such requests", ((rate("antiphon_canonical_prompt_tokens_total", "kv"), "{{kv}}"),),
+                stacked=True,
+            ),
+        ),
+    ),
+    (
         "Speed",
         (
             Panel("Look-up", quantiles("antiphon_lookup_seconds", "{{kind}}", "kind"), "s"),
@@ -113,6 +143,8 @@ ROWS: Final[tuple[tuple[str, tuple[Panel, ...]], ...]] = (
                 about="Each became a miss.",
             ),
             Panel("Failures in the store", ((rate("antiphon_store_failures_total", "kind"), "{{kind}}"),), "reqps"),
+            Panel("Look-ups that pause", ((gauge("antiphon_breaker_open", "max", "part"), "{{part}}"),), "bool"),
+            Panel("Refused", ((rate("antiphon_requests_refused_total", "status"), "{{status}}"),), "reqps"),
             Panel("Degraded", ((gauge("antiphon_degraded", "max", "instance"), "{{instance}}"),), "bool"),
         ),
     ),

@@ -239,18 +239,18 @@ class Stand:
         except ValueError:
             return got.status, None
 
-    async def committed(self) -> set[str]:
-        """Ids of the entries that the database shows as active."""
+    async def committed(self, *, active: bool = True) -> set[str]:
+        """Ids of the entries that the database shows, all or the active ones."""
         found: set[str] = set()
-        after = ""
+        after = "&state=active" if active else ""
         while True:
-            status, page = await self.admin("GET", f"/entries?state=active&limit=500{after}")
+            status, page = await self.admin("GET", f"/entries?limit=500{after}")
             if status != 200:
                 raise SystemExit(f"the entries cannot be listed: {status} {page}")
             found |= {row["id"] for row in page["entries"]}
             if page["next"] is None:
                 return found
-            after = f"&after={page['next']}"
+            after = f"{'&state=active' if active else ''}&after={page['next']}"
 
     async def written(self) -> None:
         """Wait until no write is under way."""
