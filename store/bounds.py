@@ -5,9 +5,35 @@ from __future__ import annotations
 import math
 from functools import lru_cache
 
-__all__ = ["clopper_pearson_upper", "needed_without_error", "sequence_upper"]
+__all__ = ["at_least", "clopper_pearson_upper", "needed_without_error", "sequence_upper"]
 
 _STEPS = 60  # halvings: an interval of length 1 shrinks below the precision of a float
+
+
+def at_least(wrong: int, trials: int, rate: float) -> float:
+    """Return the probability, 0 … 1, of ``wrong`` or more among ``trials``, each wrong with probability ``rate``.
+
+    The exact binomial test; ``rate`` strictly between 0 and 1.
+    """
+    if not 0 < rate < 1 or not 0 <= wrong <= trials:
+        raise ValueError(f"{wrong} wrong of {trials} at {rate}")
+    return max(0.0, 1.0 - _fewer(wrong, trials, rate))
+
+
+def _fewer(wrong: int, trials: int, rate: float) -> float:
+    """Probability of fewer than ``wrong`` among ``trials``."""
+    if wrong == 0:
+        return 0.0
+    logs = [
+        math.lgamma(trials + 1)
+        - math.lgamma(k + 1)
+        - math.lgamma(trials - k + 1)
+        + k * math.log(rate)
+        + (trials - k) * math.log1p(-rate)
+        for k in range(wrong)
+    ]
+    top = max(logs)
+    return min(1.0, math.exp(top) * sum(math.exp(x - top) for x in logs))
 
 
 def clopper_pearson_upper(wrong: int, trials: int, alpha: float = 0.05) -> float:
@@ -21,24 +47,12 @@ def clopper_pearson_upper(wrong: int, trials: int, alpha: float = 0.05) -> float
     if trials == 0 or wrong == trials:
         return 1.0
 
-    def tail(p: float) -> float:
-        logs = [
-            math.lgamma(trials + 1)
-            - math.lgamma(k + 1)
-            - math.lgamma(trials - k + 1)
-            + k * math.log(p)
-            + (trials - k) * math.log1p(-p)
-            for k in range(wrong + 1)
-        ]
-        top = max(logs)
-        return math.exp(top) * sum(math.exp(x - top) for x in logs)
-
     low, high = wrong / trials, 1.0
     for _ in range(_STEPS):
         middle = (low + high) / 2
         if middle in (low, high):
             break
-        low, high = (middle, high) if tail(middle) > alpha else (low, middle)
+        low, high = (middle, high) if _fewer(wrong + 1, trials, middle) > alpha else (low, middle)
     return high
 
 

@@ -15,8 +15,8 @@ passed over.
 Before evidence exists the calibrated prior decides: a hit of confidence c is wrong with probability 1 - c, so a
 threshold of at least 1 - limit keeps the budget if the calibration is right. It counts as much as just enough right
 observations (`store.bounds.needed_without_error`): the first wrong one at or above a threshold closes it until right
-ones outweigh it. Below that threshold only evidence opens. Nothing opens below the calibrated (or the operator's)
-thresholds.
+ones outweigh it. A prior that is wrong more often than the limit explains (exact binomial test) counts nothing from
+then on. Below its threshold only evidence opens. Nothing opens below the calibrated (or the operator's) thresholds.
 
 Exact repeats have no threshold; their rate is watched and reported, their changes are drift's business
 (`store.drift`).
@@ -32,7 +32,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
-from store.bounds import needed_without_error, sequence_upper
+from store.bounds import at_least, needed_without_error, sequence_upper
 from store.types import KINDS, Kind, Policy
 
 __all__ = ["CLOSED", "Budget", "KindReport", "Observation"]
@@ -102,6 +102,7 @@ class Budget:
         self._around = 0.01 if limit is None else limit
         self._base = policy
         self._seen: dict[Kind, deque[tuple[float, bool]]] = {kind: deque() for kind in KINDS}
+        self._since_wrong: dict[Kind, int] = dict.fromkeys(KINDS, 0)
         self._window = window
         self._ladders: dict[Kind, _Ladder] = {}
         for kind in KINDS:
@@ -127,6 +128,7 @@ class Budget:
                 confidence = one.confidence if math.isfinite(one.confidence) else 0.0
                 seen, ladder = self._seen[one.kind], self._ladders[one.kind]
                 seen.append((confidence, one.wrong))
+                self._since_wrong[one.kind] = 0 if one.wrong else self._since_wrong[one.kind] + 1
                 ladder.add(confidence, one.wrong)
                 if len(seen) > self._window:
                     ladder.add(*seen.popleft(), sign=-1)
@@ -154,13 +156,12 @@ class Budget:
     def wanted(self, kind: Kind, rate: float) -> float:
         """Return the share of decisions of a kind that should be checked, 0 … 1.
 
-        ``rate`` is what the operator allows in the long run; with a budget, reworded hits are all checked until
-        there is as much evidence as the prior pretends to.
+        ``rate`` is what the operator allows in the long run; with a budget, reworded decisions are all checked until as
+        many in a row were right as the prior pretends to, and again from each wrong one on.
         """
         if self.limit is None or kind == "exact":
             return rate
-        enough = needed_without_error(self.limit, self.alpha)
-        return 1.0 if len(self._seen[kind]) < enough else rate
+        return 1.0 if self._since_wrong[kind] < needed_without_error(self.limit, self.alpha) else rate
 
     def report(self) -> tuple[KindReport, ...]:
         """Say what is known, kind by kind."""
@@ -192,18 +193,26 @@ class Budget:
             decided_by=decided,
         )
 
+    def _refuted(self, ladder: _Ladder) -> bool:
+        """Whether what the prior vouches for has been wrong more often than the limit explains."""
+        assert self.limit is not None
+        first = ladder.levels.index(ladder.prior) + 1
+        trials, wrong = sum(ladder.counts[first:]), sum(ladder.wrongs[first:])
+        return wrong > 0 and at_least(wrong, trials, self.limit) < self.alpha
+
     def _threshold(self, kind: Kind) -> float:
         ladder = self._ladders[kind]
         if self.limit is None or kind == "exact":
             return ladder.floor
-        pretended = needed_without_error(self.limit, self.alpha)
+        needed = needed_without_error(self.limit, self.alpha)
+        believed = 0 if self._refuted(ladder) else needed
         lowest, trials, wrong = CLOSED, 0, 0
         for at in range(len(ladder.levels) - 1, -1, -1):
             level = ladder.levels[at]
             trials += ladder.counts[at + 1]
             wrong += ladder.wrongs[at + 1]
-            supposed = pretended if level >= ladder.prior else 0
-            if not supposed and trials < pretended:
+            supposed = believed if level >= ladder.prior else 0
+            if not supposed and trials < needed:
                 continue  # too few observations to decide anything, whatever they say
             if sequence_upper(wrong, trials + supposed, self.alpha, self._around) > self.limit:
                 break

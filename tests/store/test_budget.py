@@ -74,7 +74,7 @@ def test_before_evidence_the_calibrated_prior_decides() -> None:
 def test_one_wrong_hit_closes_its_confidence_and_right_ones_open_it_again() -> None:
     budget = Budget(0.02, BASE)
     budget.observe(wrong(confidence=0.985))
-    assert 0.985 < budget.threshold("same_place") < 1
+    assert budget.threshold("same_place") > 0.985
     assert budget.threshold("other_context") == 0.98
     budget.observe(right(confidence=0.99, times=400))
     assert budget.threshold("same_place") <= 0.98
@@ -118,7 +118,20 @@ def test_everything_reworded_is_checked_until_there_is_as_much_evidence_as_the_p
     assert budget.wanted("exact", 0.02) == 0.02
     budget.observe(right("other_context", times=needed_without_error(0.05)))
     assert budget.wanted("other_context", 0.02) == 0.02
+    budget.observe(wrong("other_context"))
+    assert budget.wanted("other_context", 0.02) == 1.0
     assert Budget(None, BASE).wanted("other_context", 0.02) == 0.02
+
+
+def test_a_prior_that_the_evidence_refutes_counts_no_longer() -> None:
+    believed, refuted = Budget(0.02, BASE), Budget(0.02, BASE)
+    believed.observe(right(confidence=0.99, times=60))
+    believed.observe(wrong(confidence=0.985))
+    refuted.observe(wrong(confidence=0.985))
+    assert believed.threshold("same_place") < CLOSED
+    assert refuted.threshold("same_place") == CLOSED
+    refuted.observe(right(confidence=0.995, times=needed_without_error(0.02)))
+    assert refuted.threshold("same_place") < CLOSED
 
 
 @given(

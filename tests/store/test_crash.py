@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import random
@@ -22,6 +23,8 @@ from store.models import Base
 from store.settings import StoreSettings
 from store.sqlite import SqliteDatabase
 from tests.store.crash_child import answer_of
+from tests.store.crash_steps import DIED, DONE, STEPS
+from tests.store.crash_steps import open_cache as open_steps
 from tests.store.support import Open, ask
 
 ROUNDS = 25
@@ -126,3 +129,57 @@ def test_killing_the_process_while_the_tables_are_made_leaves_a_database_that_op
             file.unlink()
 
     killed_children(path, 20, latest_s=0.15, early=1.0, after_each=opens)
+
+
+def expected_after(steps: list[str]) -> list[dict[str, str | None]]:
+    """What may be found after these steps were done: with the next one, begun and not done, in effect or not."""
+    names, held = list(STEPS), dict[str, str | None]()
+    for name in names[: len(steps)]:
+        held |= STEPS[name]
+    begun = {**held, **STEPS[names[len(steps)]]} if len(steps) < len(names) else held
+    return [held, begun]
+
+
+async def answers(url: str, questions: set[str]) -> dict[str, str | None]:
+    """What each question gets after the next start."""
+    cache = await open_steps(url)
+    try:
+        hits = {question: await cache.exact(ask(question)) for question in questions}
+        return {question: None if hit is None else hit.answer.text for question, hit in hits.items()}
+    finally:
+        await cache.close()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("where", ["begin", "commit"])
+def test_a_process_that_dies_at_any_write_leaves_what_was_done_and_nothing_half(tmp_path: Path, where: str) -> None:
+    command = [sys.executable, "-m", "tests.store.crash_steps"]
+    root = Path(__file__).parents[2]
+    finished, number = False, 0
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=root) as parent:
+        assert parent.stdin is not None
+        assert parent.stdout is not None
+        while not finished:
+            number += 1
+            path = tmp_path / f"{number}.db"
+            parent.stdin.write(f"{path} {number} {where}\n")
+            parent.stdin.flush()
+            steps: list[str] = []
+            for line in parent.stdout:
+                if line.startswith("status "):
+                    status = int(line.split()[1])
+                    break
+                steps.append(line.strip())
+            assert status in (DIED, DONE), f"it failed at write {number}, after {steps}"
+            finished = status == DONE
+            assert steps == list(STEPS)[: len(steps)]
+            with sqlite3.connect(path) as database:
+                assert database.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+                assert database.execute("PRAGMA foreign_key_check").fetchall() == []
+            questions = {question for step in STEPS.values() for question in step}
+            found = asyncio.run(answers(f"sqlite:///{path}", questions))
+            may = expected_after(steps)
+            for question, text in found.items():
+                allowed = {held.get(question) for held in may}
+                assert text in allowed, f"{question!r} got {text!r} after {steps} at {where} {number}"
+    assert number > len(STEPS)
