@@ -25,6 +25,7 @@ from proxy.errors import ClientGone, ReplyCut, TooLarge, UpstreamError
 from proxy.limits import Limits, Place, Refusal
 from proxy.logs import AccessLog
 from proxy.metrics import Metrics
+from proxy.opinion import BackendOpinion
 from proxy.schedule import Schedule
 from proxy.settings import Settings, data_folder, policy_of
 from proxy.thresholds import ThresholdsWatch
@@ -165,6 +166,7 @@ def create_app(settings: Settings, *, open_with: OpenCache | None = None) -> Ant
     )
     turns = Turns(settings, upstream, versions, metrics)
 
+    closing: list[Callable[[], Awaitable[None]]] = []
     opener = open_with or Opener(metrics)
 
     async def try_to_open() -> Opened | _Failure:
@@ -206,6 +208,9 @@ def create_app(settings: Settings, *, open_with: OpenCache | None = None) -> Ant
         except Exception as error:  # whatever it is, requests must be served
             log.exception("the thresholds could not be put in force")
             fault = f"the thresholds could not be put in force: {type(error).__name__}"
+        if settings.decision.verifier == "backend":
+            opened.cache.opinion = opinion = BackendOpinion(settings.decision, settings.upstream, metrics)
+            closing.append(opinion.close)
         app.state.cache = turns.cache = opened.cache
 
         def settled(fault: str) -> None:
@@ -234,6 +239,8 @@ def create_app(settings: Settings, *, open_with: OpenCache | None = None) -> Ant
             await asyncio.gather(opening, return_exceptions=True)
             await turns.drain(settings.server.graceful_shutdown_s)
             await turns.verifier.close()
+            for close in closing:
+                await close()
             if turns.capture is not None:
                 await asyncio.to_thread(turns.capture.close)
             cache, app.state.cache, turns.cache = app.state.cache, None, None

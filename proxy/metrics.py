@@ -78,6 +78,12 @@ class Metrics:
             ["reuse", "reason"],
             registry=registry,
         )
+        self.opinions = Counter(
+            "antiphon_verifier_total",
+            "Stored answers the backend was asked about (decision.verifier), by what it said.",
+            ["said"],
+            registry=registry,
+        )
         self.cache_errors = Counter(
             "antiphon_cache_errors_total",
             "Failures inside the cache, each of which became a miss, by kind.",

@@ -246,6 +246,30 @@ class DecisionSettings(_Section):
         "calibrated threshold shipped with the confidence model.",
     )
     max_candidates: int = Field(8, ge=1, le=64, description="Stored turns compared with the new one, at most.")
+    verifier: Literal["none", "backend"] = Field(
+        "none",
+        description="Who is asked about candidates between `verify` and `answer` that no guard objects to: nobody, or "
+        "the backend itself, with one token and its log-probabilities of yes and no. A failure or a missed deadline "
+        "counts as no. What it says yes to is served as suspect.",
+    )
+    verifier_least: float = Field(
+        0.98,
+        gt=0,
+        le=1,
+        description="Least calibrated probability (0 to 1) of yes at which the answer is served. Take it, slope and "
+        "intercept from `python -m eval.bench.verifier` with your own model.",
+    )
+    verifier_slope: float = Field(1.0, ge=0, le=100, description="Slope of the calibration of the verifier (Platt).")
+    verifier_intercept: float = Field(
+        0.0, ge=-100, le=100, description="Intercept of the calibration of the verifier (Platt)."
+    )
+    verifier_deadline_ms: float = Field(
+        300.0, gt=0, le=60_000, description="Milliseconds the verifier may take; then it is a no."
+    )
+    verifier_model: str = Field("", description="Model that is asked; empty: the one of the request.")
+    verifier_api_key: SecretStr | None = Field(
+        None, description="API key for asking the backend. Best set through `ANTIPHON_DECISION__VERIFIER_API_KEY`."
+    )
     by_traffic: bool = Field(
         False,
         description="Whether more traffic makes matching stricter: `answer` is then at least 0.80 + 0.05 · log10(daily "

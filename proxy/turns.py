@@ -110,7 +110,10 @@ class Turns:
         store = settings.store
         self._exact_fence_s = store.lookup_deadline_ms / 1000 + _FENCE_EXTRA_S
         self._search_fence_s = (
-            store.lookup_deadline_ms + store.embed_deadline_ms + store.decide_deadline_ms
+            store.lookup_deadline_ms
+            + store.embed_deadline_ms
+            + store.decide_deadline_ms
+            + (settings.decision.verifier_deadline_ms if settings.decision.verifier == "backend" else 0.0)
         ) / 1000 + _FENCE_EXTRA_S
         self._logged: dict[str, float] = {}
         self._forwarder = Forwarder(settings.kv, metrics, fence_s=self._exact_fence_s)

@@ -42,6 +42,7 @@ from store.ids import IdMaker
 from store.index import one_thread
 from store.marks import DoubtWrite, FeedbackWrite, SightingWrite
 from store.memory import Kept, Memory
+from store.opinion import NoOpinion, Opinion, asked, served_by
 from store.pool import Pool, Unanswered
 from store.prints import Prints
 from store.projection import ProjectedEmbedder
@@ -130,6 +131,8 @@ class Cache:
             strategy=settings.context_strategy,
             rounds=settings.window_rounds,
         )
+        self.opinion: Opinion | None = None
+        """Who is asked about the middle band; None: nobody."""
         self._prints = Prints(self._writer, self.failures)
         comparer = Comparer(self._vectors.embed_background if self._vectors.available else None, self.failures)
         self._comparing = ThreadPoolExecutor(1, "antiphon-checks", initializer=one_thread)
@@ -295,6 +298,8 @@ class Cache:
                 return Decision("miss", "no candidate"), None
             decision = await self._decide(query, chosen, thorough)
             self._prints.lacking(chosen, decision, self.checks.policy.verify)
+            if self.opinion is not None and not thorough and asked(decision, self.checks.policy):
+                return await self._third(query, decision, chosen, self.opinion)
             if decision.level != "answer" or decision.entry_id is None:
                 return decision, None
             while True:
@@ -700,6 +705,23 @@ class Cache:
             decide, query.turn, chosen, self.checks.policy, self._confidence, self._objections, thorough=thorough
         )
         return await self._deciders.run(work)
+
+    async def _third(
+        self, query: Query, decision: Decision, chosen: list[Candidate], opinion: Opinion
+    ) -> tuple[Decision, Hit | None]:
+        """Ask a model about a candidate that is neither good enough nor bad enough; whatever fails is a no."""
+        hit, _ = await self._hit_for(query, served_by(decision), chosen)
+        stored = next((one.turn for one in chosen if one.entry_id == decision.entry_id), None)
+        if hit is None or stored is None:
+            return decision, None
+        try:
+            if await opinion.serves(query, stored, hit.answer.text) >= opinion.least:
+                return self._unless_asked_again(query, served_by(decision), hit)
+        except NoOpinion:
+            pass
+        except Exception as error:
+            self.failures.note("opinion", error)
+        return decision, None
 
     @staged("load")
     async def _hit_for(self, query: Query, decision: Decision, chosen: list[Candidate]) -> tuple[Hit | None, str]:
