@@ -263,6 +263,7 @@ def test_every_number_has_its_unit_in_its_name_or_says_what_it_counts(setting: S
         "`priority` of",
         "Turns that",
         "Files of",
+        "calibration of",
     )
     assert key.endswith(units) or any(word in description for word in counted)
 
