@@ -621,7 +621,7 @@ def routes() -> list[Route]:
         Route("/entries/{entry}", _Endpoint(_entry, "GET")),
         Route("/explain", _Endpoint(_explain, "POST")),
         Route("/purge", _Endpoint(_purge, "POST")),
-        Route("/audit", _Endpoint(_audit, "GET")),
+        Route("/audit-log", _Endpoint(_audit, "GET")),
         Route("/feedback", _Endpoint(_feedback, "POST", for_everybody=True)),
         Route("/{path:path}", _Endpoint(_nothing, "GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")),
     ]

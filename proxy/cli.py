@@ -269,8 +269,8 @@ def purge(
         say(f"{purged} {'entry' if purged == 1 else 'entries'} {verb}")
 
 
-@app.command()
-def audit(
+@app.command("audit-log")
+def audit_log(
     action: Annotated[
         str | None, typer.Option("--action", help="Only purge, epoch, retract, feedback, correction, doubt or version.")
     ] = None,

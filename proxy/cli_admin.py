@@ -117,7 +117,7 @@ class Remote:
         parameters = {"limit": str(limit)}
         parameters |= {"before": str(before)} if before is not None else {}
         parameters |= {"action": action} if action is not None else {}
-        return self._ask("GET", "/audit", params=parameters)
+        return self._ask("GET", "/audit-log", params=parameters)
 
     def explain(self, body: bytes, path: str, headers: Mapping[str, str]) -> Json:
         """The decision about a request body."""

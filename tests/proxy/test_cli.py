@@ -433,3 +433,10 @@ def test_a_store_that_a_proxy_elsewhere_uses_is_asked_for_by_its_url(home: Path,
 @pytest.mark.parametrize("arguments", [("entries", "--after", "zzz"), ("purge", "--where", "state=bogus", "--dry-run")])
 def test_what_no_entry_can_be_is_refused_by_the_store_itself_too(home: Path, arguments: tuple[str, ...]) -> None:
     assert one_line(antiphon(home, *arguments, "--store", str(home / "new.db")), 1)
+
+
+def test_no_two_commands_have_one_name() -> None:
+    from proxy.cli import app
+
+    names = [command.name or command.callback.__name__ for command in app.registered_commands if command.callback]
+    assert sorted(names) == sorted(set(names))

@@ -80,7 +80,7 @@ def test_the_whole_cache_is_emptied_at_once_and_the_log_says_by_whom(backend: Ba
         for question in ("one thing", "another thing"):
             assert proxy.ask(question).reuse == "miss"
             assert proxy.ask(question).reuse == "answer"
-        (line,) = admin(proxy, "/audit?action=epoch").json["audit"]
+        (line,) = admin(proxy, "/audit-log?action=epoch").json["audit"]
         assert line["actor"] == "local caller from 127.0.0.1"
         assert line["target"] == {"epoch": "1", "reason": "new prices"}
         assert admin(proxy, "/stats").json["epoch"] == 1
@@ -108,12 +108,12 @@ def test_an_ambiguous_purge_empties_nothing(backend: Backend, body: dict[str, An
 
 
 @pytest.mark.parametrize(
-    "path", ["/audit?limit=0", "/audit?limit=x", "/audit?before=-1", "/audit?action=purg", "/audit?limt=3"]
+    "path", ["/audit?limit=0", "/audit?limit=x", "/audit?before=-1", "/audit-log?action=purg", "/audit?limt=3"]
 )
 def test_a_wrong_question_to_the_log_is_refused(backend: Backend, path: str) -> None:
     with running_proxy(backend.url) as proxy:
         assert admin(proxy, path).status == 400
-        assert admin(proxy, "/audit").json == {"audit": [], "next": None}
+        assert admin(proxy, "/audit-log").json == {"audit": [], "next": None}
 
 
 def test_feedback_counts_once_for_each_session(backend: Backend) -> None:
