@@ -108,7 +108,8 @@ def test_an_ambiguous_purge_empties_nothing(backend: Backend, body: dict[str, An
 
 
 @pytest.mark.parametrize(
-    "path", ["/audit-log?limit=0", "/audit-log?limit=x", "/audit-log?before=-1", "/audit-log?action=purg", "/audit-log?limt=3"]
+    "path",
+    ["/audit-log?limit=0", "/audit-log?limit=x", "/audit-log?before=-1", "/audit-log?action=purg", "/audit-log?limt=3"],
 )
 def test_a_wrong_question_to_the_log_is_refused(backend: Backend, path: str) -> None:
     with running_proxy(backend.url) as proxy:
