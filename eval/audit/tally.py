@@ -24,21 +24,28 @@ _STRETCHES: Final = 20  # of the log, in which the share is told
 
 
 class Share:
-    """One share of turns, with what its interval needs: hits and turns of every conversation."""
+    """One share of turns, with what its interval needs: hits and turns of every conversation.
 
-    __slots__ = ("_of", "hits", "n")
+    Shares of the same turns may hold the same ``turns`` (conversation → turns); whoever made that counts them there.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("_hits", "_own", "_turns", "hits", "n")
+
+    def __init__(self, turns: dict[int, int] | None = None) -> None:
         self.n = 0
         self.hits = 0
-        self._of: dict[int, tuple[int, int]] = {}
+        self._own = turns is None
+        self._turns: dict[int, int] = {} if turns is None else turns
+        self._hits: dict[int, int] = {}
 
     def add(self, conversation: int, hit: bool) -> None:
         """Count one turn."""
         self.n += 1
-        self.hits += hit
-        hits, turns = self._of.get(conversation, (0, 0))
-        self._of[conversation] = (hits + hit, turns + 1)
+        if self._own:
+            self._turns[conversation] = self._turns.get(conversation, 0) + 1
+        if hit:
+            self.hits += 1
+            self._hits[conversation] = self._hits.get(conversation, 0) + 1
 
     @property
     def value(self) -> float | None:
@@ -48,7 +55,7 @@ class Share:
     @property
     def interval(self) -> tuple[float, float]:
         """Its 95 % interval; turns of one conversation are not independent (`eval.statistics.clustered`)."""
-        return clustered(self._of.values())
+        return clustered((self._hits.get(one, 0), turns) for one, turns in self._turns.items())
 
 
 def age_of(gap_s: float) -> str:
@@ -62,9 +69,10 @@ class Tally:
     def __init__(self, turns: int) -> None:
         """``turns`` is how many are expected: it sets the length of the stretches in which the share is told."""
         self.turns = 0
-        self.conversations: set[int] = set()
-        self.kinds: dict[str, Share] = {kind: Share() for kind in KINDS}
-        self.served = Share()
+        self.conversations: dict[int, int] = {}
+        """Turns of each."""
+        self.kinds: dict[str, Share] = {kind: Share(self.conversations) for kind in KINDS}
+        self.served = Share(self.conversations)
         self.by_intent: dict[str, Share] = defaultdict(Share)
         self.by_language: dict[str, Share] = defaultdict(Share)
         self.by_model: dict[str, Share] = defaultdict(Share)
@@ -96,7 +104,7 @@ class Tally:
         self.turns += 1
         self.stretches[-1][0] += served
         self.stretches[-1][1] += 1
-        self.conversations.add(conversation)
+        self.conversations[conversation] = self.conversations.get(conversation, 0) + 1
         self.served.add(conversation, served)
         for kind, share in self.kinds.items():
             share.add(conversation, kind == outcome.kind)

@@ -32,6 +32,7 @@ KINDS: Final[tuple[Kind, ...]] = (
     "exact", "reworded", "in context", "not sure", "new", "regenerate", "not looked up"
 )  # fmt: skip
 _AT_ONCE: Final = 6
+_UNWRITTEN: Final = 64  # entries that may wait to be written while nothing depends on them
 _STEP_S: Final = 1.0  # between turns of a log without times
 _LATIN_NEAREST, _OTHER_NEAREST = "en", "zh"  # the languages whose calibration holds in each vector space
 _BODY: Final = b"{}"
@@ -189,7 +190,7 @@ class Walk:
             asked.outcome = Outcome(asked.number, asked.logged, "new", "exact look-up only")
             self._record(cache, asked)
             return
-        if any(self._depends(asked, other) for other in self._unwritten):
+        if len(self._unwritten) >= _UNWRITTEN or any(self._depends(asked, other) for other in self._unwritten):
             await cache.flush()
             self._unwritten.clear()
         asked.task = asyncio.create_task(cache.search(query))

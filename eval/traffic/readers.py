@@ -30,6 +30,8 @@ __all__ = ["FORMATS", "Format", "detect", "kind_of", "question_columns", "read_r
 
 Row: TypeAlias = Mapping[str, Any]
 
+_BAD_LOOKED_AT: Final = 200  # rows that are no rows, before a file is given up
+_OTHERS_LOOKED_AT: Final = 50_000  # lines of a server's log that say other things
 _LOOKED_AT: Final = 20  # rows that are asked what kind of log this is
 _CONVERSATION_FIELDS: Final = frozenset({"messages", "model", "user", "input", "instructions", "prompt", "system"})
 _OF_THE_LOG: Final = frozenset({"stream", "stream_options"})
@@ -510,23 +512,44 @@ def _log_rows(path: Path | str, problems: Problems) -> Iterator[tuple[int, Any]]
             problems.add(BadRow(f"not JSON: {error}", name, number))
 
 
+class _Enough(Exception):  # noqa: N818
+    """So much of a file has been looked at that more would not help."""
+
+
+class _Trial(Problems):
+    """Gives up on a file that may be long and is something else."""
+
+    def add(self, problem: BadRow) -> None:
+        super().add(problem)
+        if self.skipped >= _BAD_LOOKED_AT:
+            raise _Enough
+
+    def ignore(self, what: str) -> None:
+        super().ignore(what)
+        if self.ignored[what] >= _OTHERS_LOOKED_AT:
+            raise _Enough
+
+
 def detect(path: Path | str) -> str:
     """Say which format a file is in; an empty file is "antiphon", a log without turns. Raises `UnknownFormat`."""
     if _is_csv(path):
         return "csv"
     if str(path) == "-":
         return "antiphon"
-    trial = Problems()
     seen = 0
     for rows in (json_rows, _log_rows):
-        for _, row in rows(path, trial):
-            seen += 1
-            if isinstance(row, Mapping):
-                for one in FORMATS.values():
-                    if one.name != "csv" and one.claims(row):
-                        return one.name
-            if seen >= _LOOKED_AT:
-                break
+        trial = _Trial()
+        try:
+            for _, row in rows(path, trial):
+                seen += 1
+                if isinstance(row, Mapping):
+                    for one in FORMATS.values():
+                        if one.name != "csv" and one.claims(row):
+                            return one.name
+                if seen >= _LOOKED_AT:
+                    break
+        except _Enough:
+            continue
         if seen == 0 and trial.rows == 0 and not trial.ignored:
             return "antiphon"
     raise UnknownFormat(

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import gzip
 import json
+import subprocess
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -494,6 +497,41 @@ def test_a_file_that_is_no_log_is_refused_with_the_formats_there_are(tmp_path: P
         read(tmp_path)
     with pytest.raises(TrafficError, match="no format is called wat"):
         read(written(tmp_path, []), kind="wat")
+
+
+def test_a_long_file_of_something_else_is_given_up_soon(tmp_path: Path) -> None:
+    path = tmp_path / "other.log"
+    path.write_bytes(b"[2026-01-02 03:04:05] something else happened\n" * 1_000_000)
+    began = time.process_time()
+    with pytest.raises(UnknownFormat):
+        read(path)
+    assert time.process_time() - began < 5
+
+
+@pytest.mark.slow
+def test_memory_does_not_grow_with_the_file(tmp_path: Path) -> None:
+    row = json.dumps({"messages": [*ASKED, {"role": "assistant", "content": "x" * 2_000}, ASKED[1]], "turns": "last"})
+    path = tmp_path / "long.jsonl"
+    with path.open("w", encoding="utf-8") as file:
+        for _ in range(100_000):
+            file.write(row + "\n")
+    code = (
+        "import resource, sys\nfrom eval.traffic import read_turns\n"
+        "turns = read_turns([sys.argv[1]])\nnext(turns)\n"
+        "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
+        "count = 1 + sum(1 for _ in turns)\n"
+        "print(count, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)\n"
+    )
+    out = subprocess.run(
+        [sys.executable, "-c", code, str(path)],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=Path(__file__).parents[3],
+    ).stdout
+    count, grown_kib = map(int, out.split())
+    assert count == 100_000
+    assert grown_kib < 32 * 1024, f"{path.stat().st_size >> 20} MiB were read"
 
 
 @settings(max_examples=150)
