@@ -254,11 +254,12 @@ def _refused(score: Scores, right: Flags, goal: Goal, verify: float, least: int,
     point, bound = min(bounds, key=lambda b: (sign * b[1], b[0].threshold))
     n = point.hits if by_hits else point.n_wrong
     at_this_rate = hits_needed(goal, point.wrong / n) if n else least
-    surest = f"the {point.hits} surest hits (confidence {point.threshold:.4f} and above)"
+    one = point.hits == 1
+    surest = f"the {'surest hit' if one else f'{point.hits} surest hits'} (confidence {point.threshold:.4f} and above)"
     supports = f"{'at most' if goal.kind == 'budget' else 'no more than'} {100 * bound:.2g} %"
     if goal.kind == "precision":
         supports = f"{100 * bound:.1f} %"
-    why = f"{surest} hold {point.wrong} wrong ones, which supports {supports}"
+    why = f"{surest} {'holds' if one else 'hold'} {point.wrong or 'no'} wrong ones, which supports {supports}"
     if at_this_rate is None:
         why += f"; at that rate no number of {what} supports {100 * goal.value:g} %"
     else:

@@ -19,12 +19,13 @@ from eval.calibration.figures import describe, groups
 from eval.calibration.refit import Method, Refit, refit
 from eval.calibration.report import report_on
 from eval.calibration.samples import Sample, observed, of_outcomes
-from eval.data import Pair, read_pairs
+from eval.data import Pair, pair_of, read_pairs
 from eval.observed.command import WIDTH, complain
 from eval.observed.misjudged import Cluster, clusters
 from eval.observed.read import read_observations, samples_of
 from eval.pairs import Outcome, figures, measure
-from eval.traffic import Problems
+from eval.traffic import Problems, TrafficError
+from eval.traffic.source import lines
 from fingerprint.embedding.base import TextEmbedder
 from store.confidence.thresholds_file import ThresholdsFile
 from store.shadow import Observation
@@ -37,6 +38,7 @@ __all__ = [
     "calibrate_observed",
     "calibrate_pairs",
     "holds_pairs",
+    "labelled",
     "run",
     "thresholds_of",
 ]
@@ -134,8 +136,8 @@ def calibrate_pairs(
     policy: Policy,
     console: Console,
 ) -> tuple[Calibration, list[Outcome]]:
-    """Ask every pair of the files, then choose. Raises what ``eval.data.read_pairs`` does."""
-    pairs = [pair for file in files for pair in read_pairs(file)]
+    """Ask every pair of the files, then choose. Raises what `labelled` does."""
+    pairs = [pair for file in files for pair in labelled(file)]
     if options.limit is not None and options.limit < len(pairs):
         pairs = random.Random(options.seed).sample(pairs, options.limit)
 
@@ -250,6 +252,26 @@ def _looked_at(result: Calibration, seen: Sequence[Observation], options: Option
     groups = tuple(clusters(at, seed=options.seed))
     result.figures["misjudged"] = [group.as_json() for group in groups]
     return replace(result, misjudged=groups)
+
+
+def labelled(file: Path) -> list[Pair]:
+    """The pairs of a file. A row that cannot be used stops: a label that was misread would move a threshold.
+
+    Raises `eval.traffic.TrafficError` with its line, `eval.data.DataMissing`.
+    """
+    if file.suffix.lower() in (".csv", ".tsv"):
+        return read_pairs(file)
+    found = []
+    for number, line in lines(file, Problems(strict=True)):
+        try:
+            row = msgspec.json.decode(line)
+            source = str(row.get("source", ""))
+            found.append(pair_of(row, domain=source.removeprefix("families/") or file.stem))
+        except KeyError as error:
+            raise TrafficError(f"{file.name}:{number}: not a labelled pair: there is no {error}") from None
+        except (msgspec.MsgspecError, UnicodeDecodeError, AttributeError, TypeError, IndexError) as error:
+            raise TrafficError(f"{file.name}:{number}: not a labelled pair: {error}") from None
+    return found
 
 
 def holds_pairs(file: Path) -> bool:

@@ -48,6 +48,7 @@ def figures(seen: Sequence[Observation]) -> dict[str, Any]:
             "completion": sum(o.completion_tokens for o in hits),
         },
         "seconds": sum(o.seconds for o in hits),
+        "told": {"tokens": any(o.prompt_tokens for o in seen), "seconds": any(o.seconds for o in seen)},
         "decide_ms": {
             name: 1000 * float(np.percentile([o.decide_seconds for o in seen if o.level != "bypass"], at))
             for name, at in (("p50", 50), ("p95", 95))
@@ -102,9 +103,14 @@ def _gain(report: Report, found: dict[str, Any]) -> None:
         return
     part.figure("hit_rate", "Turns answered from the cache", found["hit_rate"], unit="share",
                 interval=(found["hit_ci"][0], found["hit_ci"][1]), n=n)  # fmt: skip
-    part.figure("prompt_tokens", "Prompt tokens spared", found["tokens"]["prompt"], unit="tokens")
-    part.figure("completion_tokens", "Completion tokens spared", found["tokens"]["completion"], unit="tokens")
-    part.figure("seconds", "Backend time spared", found["seconds"], unit="seconds")
+    told = found["told"]
+    for key, name, value, known in (
+        ("prompt_tokens", "Prompt tokens spared", found["tokens"]["prompt"], told["tokens"]),
+        ("completion_tokens", "Completion tokens spared", found["tokens"]["completion"], told["tokens"]),
+    ):
+        part.figure(key, name, value if known else None, unit="tokens", note="" if known else "no counts are recorded")
+    part.figure("seconds", "Backend time spared", found["seconds"] if told["seconds"] else None, unit="seconds",
+                note="" if told["seconds"] else "no times are recorded")  # fmt: skip
     took = found["decide_ms"]
     slow = f"95th percentile {took['p95']:.1f} ms" if took["p95"] is not None else ""
     part.figure("decide", "Deciding took, median", took["p50"], unit="ms", note=slow)

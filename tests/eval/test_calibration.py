@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -14,10 +15,11 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from eval.calibration.choose import Goal, choose, hits_needed, least_share, most_share, point_at
-from eval.calibration.command import Calibration, Options, calibrate, holds_pairs, run, thresholds_of
+from eval.calibration.command import Calibration, Options, calibrate, holds_pairs, labelled, run, thresholds_of
 from eval.calibration.refit import error_of, refit
 from eval.calibration.report import report_on
 from eval.calibration.samples import Sample
+from eval.traffic import TrafficError
 from store.confidence import load
 from store.confidence.thresholds_file import read_thresholds
 from store.shadow import Observation
@@ -203,6 +205,27 @@ def test_pairs_and_logs_are_told_apart(tmp_path: Path) -> None:
     log.write_text('{"messages": [{"role": "user", "content": "hello"}], "answer": "hi"}\n')
     sheet.write_text("question1,question2,is_duplicate\n")
     assert holds_pairs(pairs) and holds_pairs(sheet) and not holds_pairs(log)
+
+
+@pytest.mark.parametrize(
+    ("row", "why"),
+    [
+        ('{"a": 1, "b": 2}', "there is no 'id'"),
+        ("{{{", "malformed"),
+        ("[1]", "not a labelled pair"),
+        ('{"id": "x", "lang": "en", "category": "c", "a": {"messages": []}, "b": {}}', "not a labelled|there is no"),
+    ],
+)
+def test_a_broken_row_of_pairs_stops_with_its_line(tmp_path: Path, row: str, why: str) -> None:
+    good: dict[str, object] = {"id": "1", "lang": "en", "category": "related", "equivalent": False}
+    good |= {side: {"messages": [{"role": "user", "content": side}]} for side in ("a", "b")}
+    file = tmp_path / "pairs.jsonl"
+    file.write_text(f"{json.dumps(good)}\n\n{row}\n")
+    with pytest.raises(TrafficError, match=r"pairs\.jsonl:3: ") as raised:
+        labelled(file)
+    assert re.search(why, str(raised.value))
+    file.write_text(json.dumps(good))
+    assert [p.domain for p in labelled(file)] == ["pairs"]
 
 
 @pytest.mark.slow
