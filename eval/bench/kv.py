@@ -46,6 +46,7 @@ CHAINS: Final = ("direct", "answers", "antiphon")
 _ROOT: Final = Path(__file__).resolve().parents[2]
 _PATIENCE_S: Final = 900.0
 _POOL: Final = 262_144  # KV tokens: enough for every chain, so that nothing is evicted and residency can be read
+_SENSE_POOL: Final = 32_768
 _START_S: Final = 600.0
 _SPEECH: Final = {"temperature": 1, "min_tokens": 12, "max_tokens": 160}
 _SENSE: Final = {"temperature": 0, "max_tokens": 120}
@@ -173,8 +174,8 @@ def flush(backend: str) -> None:
 
 
 @contextlib.contextmanager
-def sglang(model: str) -> Iterator[str]:
-    """The real SGLang with one of the two models; its URL."""
+def sglang(model: str, *, pool: int) -> Iterator[str]:
+    """The real SGLang with one of the two models and room for ``pool`` KV tokens; its URL."""
     port = free_port()
     path = _ROOT / ".backend" / "models" / model
     if not (path / "config.json").exists():
@@ -182,7 +183,7 @@ def sglang(model: str) -> Iterator[str]:
             f"{path} is not there: make backend, and .backend/bin/python deploy/sglang/build_shaped.py {path}"
         )
     command = [str(_ROOT / "deploy" / "sglang" / "launch.sh"), "--port", str(port)]
-    command += ["--max-total-tokens", str(_POOL if model == "shaped" else 32768)]
+    command += ["--max-total-tokens", str(pool)]
     with process(command, port, _healthy, environment={"MODEL_PATH": str(path)}, patience_s=_START_S):
         yield f"http://127.0.0.1:{port}"
 
@@ -283,13 +284,13 @@ def compare(chains: dict[str, list[Turn]], kept: dict[str, int]) -> dict[str, An
 
 
 def measure(
-    work: Sequence[Conversation], *, spread_s: float, think_s: float
+    work: Sequence[Conversation], *, spread_s: float, think_s: float, pool: int
 ) -> tuple[dict[str, Any], dict[str, list[Turn]]]:
     """Run the three chains; returns the figures, and every turn."""
     chains: dict[str, list[Turn]] = {}
     kept: dict[str, int] = {}
     loads: dict[str, float] = {}
-    with sglang("shaped") as backend:
+    with sglang("shaped", pool=pool) as backend:
         asyncio.run(run(backend, work[:1], spread_s=0, think_s=0))  # the first requests of a process are slow
         for name in CHAINS:
             flush(backend)
@@ -311,7 +312,7 @@ def measure(
 
 async def sense(work: Sequence[Conversation], pairs: Sequence[Pair], embedder: TextEmbedder) -> dict[str, Any]:
     """Ask SmolLM2 what other words in the history, and a reference turn, do to its answers; greedy decoding."""
-    with sglang("SmolLM2-135M-Instruct") as backend:
+    with sglang("SmolLM2-135M-Instruct", pool=_SENSE_POOL) as backend:
         client = httpx.AsyncClient(timeout=_PATIENCE_S, trust_env=False)
         async with client:
             with antiphon(backend) as url:
@@ -438,6 +439,7 @@ def main() -> int:
     parser.add_argument("--users", type=int, default=7, help="later users of each script (default 7)")
     parser.add_argument("--spread-s", type=float, default=20.0, help="seconds over which the later users come")
     parser.add_argument("--think-s", type=float, default=1.0, help="seconds from an answer to the next message")
+    parser.add_argument("--pool", type=int, default=_POOL, help=f"KV tokens the backend has room for (default {_POOL})")
     options = parser.parse_args()
     if not (options.data / "families").is_dir():
         raise SystemExit(f"{options.data} is not there")
@@ -456,10 +458,11 @@ def main() -> int:
             "turns_by_wording": dict(sorted(hows.items())),
             "spread_s": options.spread_s,
             "think_s": options.think_s,
+            "kv_pool_tokens": options.pool,
         }
     }
     if options.part != "sense":
-        figures, _ = measure(work, spread_s=options.spread_s, think_s=options.think_s)
+        figures, _ = measure(work, spread_s=options.spread_s, think_s=options.think_s, pool=options.pool)
         results |= figures
     if options.part != "speed":
         pairs = asyncio.run(between(options.data, embedder, count=8))

@@ -10,7 +10,7 @@ import json
 import subprocess
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -33,18 +33,27 @@ AGAIN = ("Hi! What time is breakfast served at the weekend?", "Is there a swimmi
 NEW = "How do I get from the airport to your house by train?"
 
 
-@pytest.fixture(scope="module")
-def shaped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    """SGLang with the shaped model."""
+def shaped_model(folder: Path) -> Path:
+    """Make the shaped model."""
     if not (BACKEND_ENV / "bin" / "python").exists():
         pytest.skip("the backend's environment is not there; run `make backend`")
-    folder = tmp_path_factory.mktemp("shaped")
     build = ROOT / "deploy" / "sglang" / "build_shaped.py"
     subprocess.run([BACKEND_ENV / "bin" / "python", build, folder / "shaped"], check=True, capture_output=True)
+    return folder / "shaped"
+
+
+def shaped_server(model: Path, log: Path) -> AbstractContextManager[Running]:
+    """SGLang with that model."""
     port = a_free_port()
     command = [str(ROOT / "deploy" / "sglang" / "launch.sh"), "--port", str(port)]
-    env = {"MODEL_PATH": str(folder / "shaped")}
-    with running(command, port=port, ready="/health", log=folder / "sglang.log", env=env, patience_s=900) as program:
+    env = {"MODEL_PATH": str(model), "MODEL_NAME": "shaped"}
+    return running(command, port=port, ready="/health", log=log, env=env, patience_s=900)
+
+
+@pytest.fixture(scope="module")
+def shaped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    folder = tmp_path_factory.mktemp("shaped")
+    with shaped_server(shaped_model(folder), folder / "sglang.log") as program:
         yield program
 
 
