@@ -12,6 +12,7 @@ import json
 import os
 import platform
 import selectors
+import signal
 import socket
 import statistics
 import subprocess
@@ -172,7 +173,9 @@ def process(
 ) -> Iterator[psutil.Process]:
     """Run a server until the block ends; give up where it is not ready after ``patience_s`` seconds."""
     with tempfile.TemporaryFile() as log:
-        child = subprocess.Popen(command, stdout=log, stderr=log, env={**os.environ, **environment})
+        child = subprocess.Popen(
+            command, stdout=log, stderr=log, env={**os.environ, **environment}, start_new_session=True
+        )
         try:
             end = time.monotonic() + patience_s
             while not ready(port):
@@ -183,7 +186,11 @@ def process(
             yield psutil.Process(child.pid)
         finally:
             child.terminate()
-            child.wait(30)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                child.wait(60)
+            with contextlib.suppress(ProcessLookupError):  # what it started itself, where it did not end that
+                os.killpg(child.pid, signal.SIGKILL)
+            child.wait()
 
 
 def listens(port: int) -> bool:
