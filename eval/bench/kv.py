@@ -428,10 +428,66 @@ def table(results: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def report(results: dict[str, Any]) -> str:
+    """The section of the documentation: the chains, the shares by which ours is lower, what sense the answers make."""
+    lines: list[str] = []
+    taken = results["taken"]
+    load = f"load {', '.join(str(value) for value in results.get('load_before', {}).values())}"
+    lines += [f"Taken at {taken['commit']} on {taken['date']}, {taken['cores']} cores, {load} before the three.", ""]
+    if "chains" in results:
+        ratios = results["ratios"]
+        lines += [table(results), ""]
+        lines += ["| fewer, or sooner, than | SGLang alone | answers cached |", "|---|---|---|"]
+        for title, key in (
+            ("prefilled tokens on the turns after a hit", "prefilled_tokens_after_a_hit"),
+            ("… on those of them that are forwarded", "prefilled_tokens_of_forwarded_turns_after_a_hit"),
+            ("KV tokens resident", "kv_tokens_resident"),
+            ("median TTFT, all turns", "median_ttft"),
+            ("median TTFT, forwarded turns", "median_ttft_of_forwarded_turns"),
+        ):
+            cells = [f"{ratios[f'fewer_than_{other}'][key]:.0%}" for other in ("direct", "answers")]
+            lines.append(f"| {title} | {' | '.join(cells)} |")
+        lines += [
+            "",
+            f"Served from the cache: {ratios['share_of_repeated_turns_served']:.0%} of the repeated turns, "
+            f"{ratios['share_of_all_turns_served']:.0%} of all, {ratios['new_turns_served']} of the new ones.",
+        ]
+    if "sense" in results:
+        sense = results["sense"]
+        middle = sense["middle_band_against_the_stored_answer"]
+        lines += ["", "| SmolLM2, greedy | turns | the same words | mean cosine | agree / unclear / differ |"]
+        lines += ["|---|---|---|---|---|"]
+        for title, told in (
+            ("history as it came, against SGLang alone", sense["history_as_it_came"]),
+            ("history in other words, against the literal history", sense["history_in_other_words"]),
+            ("middle band afresh, against the stored answer", middle["generated_afresh"]),
+            ("middle band with a reference turn, against the stored answer", middle["with_reference_turn"]),
+        ):
+            verdicts = " / ".join(str(told["agreement"][name]) for name in ("agree", "unclear", "differ"))
+            cells = [str(told["turns"]), str(told["the_same"]), str(told["mean_cosine"]), verdicts]
+            lines.append(f"| {title} | {' | '.join(cells)} |")
+        words = sense["history_in_other_words"]
+        if words["turns"]:
+            lines += [
+                "",
+                f"On these turns {words['prefilled_tokens_per_turn']} tokens were prefilled, "
+                f"{words['prefilled_tokens_per_turn_as_it_came']} with the literal history.",
+            ]
+    return "\n".join(lines)
+
+
+def write_report(results: dict[str, Any], page: Path) -> None:
+    """Renew what stands between the marks in a page of the documentation."""
+    before, begin, rest = page.read_text("utf-8").partition("<!-- kv:begin -->")
+    _, end, after = rest.partition("<!-- kv:end -->")
+    page.write_text(f"{before}{begin}\n{report(results)}\n{end}{after}", encoding="utf-8")
+
+
 def main() -> int:
     """Measure, print, write."""
     parser = argparse.ArgumentParser(description="What KV reuse saves on a real SGLang.")
     parser.add_argument("--json", type=Path, metavar="OUT", help="write the figures here too")
+    parser.add_argument("--page", type=Path, metavar="FILE", help="renew the figures in this page (docs/kv.md)")
     parser.add_argument("--plot", type=Path, metavar="OUT", help="draw them (.png or .svg)")
     parser.add_argument("--part", choices=["speed", "sense", "all"], default="all")
     parser.add_argument("--data", type=Path, default=_ROOT.parent / "shared" / "data", help="default: ../shared/data")
@@ -465,12 +521,12 @@ def main() -> int:
         figures, _ = measure(work, spread_s=options.spread_s, think_s=options.think_s, pool=options.pool)
         results |= figures
     if options.part != "speed":
-        pairs = asyncio.run(between(options.data, embedder, count=8))
+        pairs = asyncio.run(between(options.data, embedder, count=6))
         some = [one for one in work if one.first][:2] + [one for one in work if not one.first and one.script < 2][:6]
         results["sense"] = asyncio.run(sense(some, pairs, embedder))
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
     results["taken"] = {
-        "command": "python -m eval.bench.kv --json docs/results/kv.json --plot docs/results/kv.png",
+        "command": "python -m eval.bench.kv --json docs/results/kv.json --plot docs/results/kv.png --page docs/kv.md",
         "commit": commit.stdout.strip(),
         "date": time.strftime("%Y-%m-%d"),
         "cores": os.cpu_count(),
@@ -479,8 +535,11 @@ def main() -> int:
         "seconds": round(time.monotonic() - began),
     }
     print(json.dumps(results, indent=1))
-    if "chains" in results:
-        _say(table(results))
+    if options.json and options.part != "all" and options.json.exists():  # the other part stays
+        results = json.loads(options.json.read_text("utf-8")) | results
+    _say(report(results))
+    if options.page:
+        write_report(results, options.page)
     if options.json:
         options.json.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
     if options.plot and "chains" in results:
