@@ -29,7 +29,7 @@ SPECIAL = {"bos_token": "<|start|>", "eos_token": "<|end|>", "pad_token": "<|pad
 # How sure the noise is of its next token, and how much it likes to end: at temperature 1, after 44 tokens on average.
 SHARPNESS = 4.0
 ENDING = 9.0
-NEVER = -60.0
+NEVER = -400.0
 CHAT_TEMPLATE = (
     "{% if tools %}{{ '<|start|>tools\n' }}{% for tool in tools %}{{ tool | tojson }}\n{% endfor %}"
     "{{ '<|end|>\n' }}{% endif %}"
