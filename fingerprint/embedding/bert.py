@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Final
 
 import numpy as np
-import onnxruntime as ort
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
 from fingerprint.embedding.base import Embedding, UnreadableError, Vector
 from fingerprint.embedding.packed_e5 import unpack_rows
 from fingerprint.embedding.unigram import Unigram
+from fingerprint.runtime import ort
 from fingerprint.text import normalise, scripts_of
 
 __all__ = ["BertEmbedder", "Pieces", "UnigramPieces", "WordPieces", "make_session"]

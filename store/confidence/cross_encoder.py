@@ -25,7 +25,6 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 import numpy as np
-import onnxruntime as ort
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
@@ -33,6 +32,7 @@ from fingerprint.conversation import Turn
 from fingerprint.embedding.packed_e5 import unpack_rows
 from fingerprint.embedding.prepare import MINILM, MULTILINGUAL_E5, TOKENIZER, WORDS, Source, ensure
 from fingerprint.embedding.unigram import Unigram, load_unigram
+from fingerprint.runtime import ort
 from fingerprint.text import script_of
 from store.confidence.pair_text import SCHEMA_VERSION, Encoded, PairReader
 
