@@ -43,14 +43,15 @@ _OPERATOR = re.compile(
 _SYMBOL_NAME = re.compile(
     r"(?<![\w+#])(?:[A-Za-z]{1,2}(?:\+\+|#)|\.NET)(?![\w+#])|(?<![\w'’.+#/-])[CRD](?=\s(?:language|code|program|compiler|语言|compile|function|string|array|header))"
 )
-_UUID = re.compile(r"(?<![\w-])[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}(?![\w-])", re.IGNORECASE)
+_UUID = re.compile(r"(?<![\w-])[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}(?![\w-])", re.IGNORECASE | re.ASCII)
 _ID = re.compile(
     r"(?<![\w.])#\s?[A-Za-z]{0,8}-?\d[\w-]{0,30}"  # #ORD-789, #42
     r"|(?<![\w.-])[A-Za-z]{1,8}(?:-[A-Za-z]{1,6})?-\d[\w-]{0,30}"  # SUP-4471
     r"|(?<![\w.-])0x[0-9a-fA-F]{2,16}(?!\w)"
     r"|(?<![\w.-])(?=[A-Za-z0-9]{2,40}(?![\w]))(?:[A-Za-z]{1,20}\d[A-Za-z0-9]{0,38}"
     r"|\d{1,20}[A-Za-z]{1,3}\d[A-Za-z0-9]{0,20})"  # E18, KL4T9, 4G5
-    r"|(?<![\w.,-])\d{7,24}(?![\w.,])"  # a long run of digits is a name, not a quantity
+    r"|(?<![\w.,-])\d{7,24}(?![\w.,])",  # a long run of digits is a name, not a quantity
+    re.ASCII,  # Chinese writes no space before or after one
 )
 _VERSION = re.compile(
     r"(?<![\w.])v\.?\s?(\d{1,4}(?:\.\d{1,4}){0,3})(?![\w.]*\w)"

@@ -457,10 +457,9 @@ def _scope_in(place: Edit, c: Comparison) -> Relation | None:
                 {c.words.quantifiers[w] for w in low if w in c.words.quantifiers},
                 {c.words.persons[w] for w in low if w in c.words.persons},
                 {"first" if w in _FIRST else "third" for w in low if w in _FIRST or w in _THIRD},
-                {c.words.modality[w] for w in low if w in c.words.modality},
             )
         )
-    (quantity_a, person_a, self_a, modal_a), (quantity_b, person_b, self_b, modal_b) = sides
+    (quantity_a, person_a, self_a), (quantity_b, person_b, self_b) = sides
     if (
         quantity_a != quantity_b
         and not (bool(quantity_a) != bool(quantity_b) and (c.a.history or c.b.history) and c.a.history != c.b.history)
@@ -475,9 +474,22 @@ def _scope_in(place: Edit, c: Comparison) -> Relation | None:
         return _differ("scope", "It is about somebody else", person_a, person_b)
     if self_a and self_b and self_a != self_b:
         return _differ("scope", "It is about somebody else", self_a, self_b)
-    if modal_a and modal_b and (modal_a == {"must"}) != (modal_b == {"must"}):
-        return _differ("modality", "One asks what must be done, the other what may", modal_a, modal_b)
     return None
+
+
+def _modality(c: Comparison) -> Relation:
+    """Whether one asks what must be done and the other, in the same place, what may or can be."""
+    for place in c.edits.places if c.near else ():
+        mine, theirs = (
+            {c.words.modality[t.low] for t in tokens if t.low in c.words.modality}
+            for tokens in (place.mine, place.theirs)
+        )
+        if mine and theirs and (mine == {"must"}) != (theirs == {"must"}):
+            return _differ("modality", "One asks what must be done, the other what may", mine, theirs)
+    said = [frozenset(x for s in facts.focus for x in s.modals) for facts in (c.one, c.two)]
+    if said[0] == said[1]:
+        return Relation("modality", "equal", "Both ask in the same mood.")
+    return Relation("modality", "compatible", "Nothing says that one must and the other may.")
 
 
 # Kinds of question that are another question where the rest is word for word the same.
@@ -736,6 +748,7 @@ _RULES: tuple[Callable[[Comparison], Relation], ...] = (
     _given,
     _polarity,
     _scope,
+    _modality,
     _question,
     _action,
     _entities,
