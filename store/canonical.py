@@ -13,7 +13,8 @@ message is replaced only where
 - the conversation holds the entry's answer, word for word;
 - the hit needs no verification any more, and the entry is still served: not retracted, suspect, expired, replaced, nor
   barred in this conversation or session;
-- both messages are plain text.
+- both messages are plain text, and neither tells what the other does not (`fingerprint.facts.interchange`): what one
+  user said of herself must neither be lost from her conversation nor get into another's.
 
 A turn the model answered for this user, or one served from another context (a node of its own, in this user's words),
 stays as it is and the walk goes on from its node.
@@ -28,6 +29,7 @@ from typing import Any, Final
 from sqlalchemy import Connection, bindparam, select
 
 from fingerprint.conversation import Message, Turn
+from fingerprint.facts.interchange import says_otherwise
 from fingerprint.keys import exact_key, place_key
 from fingerprint.text import normalise
 from store.bars import text_digest
@@ -256,6 +258,8 @@ def _with_texts(
         if not servable(row.id, row.entry_key, text_digest(answer)):
             return Canonical(tuple(replaced), "entry not served any more")
         if asked.text != said.text:  # the turns may differ in what stood before them only
+            if why := says_otherwise(asked.text, said.text):
+                return Canonical(tuple(replaced), f"the wordings tell different things ({why})")
             replaced.append(Replaced(one.user, asked.text, row.id))
     return Canonical(tuple(replaced), ended)
 

@@ -150,6 +150,18 @@ async def test_what_was_corrected_in_this_conversation_is_not_replaced_in_it(two
     assert texts(await two_turns.canonical(later)) == [(0, Q1)]
 
 
+async def test_what_a_user_told_beside_the_question_is_neither_lost_nor_passed_on(cache: Cache) -> None:
+    with_son = "how tall is mount everest for my son"
+    await answered(cache, Q1, answer=A1)
+    await served(cache, with_son, expected=A1)
+    found = await cache.canonical(ask(with_son, A1, NEW))
+    assert texts(found) == []
+    assert found.ended.startswith("the wordings tell different things")
+    await answered(cache, with_son, answer=A1, who="bob")
+    await served(cache, Q1, expected=A1, who="bob")
+    assert texts(await cache.canonical(ask(Q1, A1, NEW, who="bob"))) == []
+
+
 async def test_only_the_rounds_asked_for_are_looked_at(two_turns: Cache) -> None:
     assert texts(await two_turns.canonical(ask(*THEIRS), rounds=1)) == [(0, Q1)]
     assert texts(await two_turns.canonical(ask(*THEIRS), rounds=0)) == []
