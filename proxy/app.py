@@ -219,6 +219,12 @@ def create_app(settings: Settings, *, open_with: OpenCache | None = None) -> Ant
                 readiness.degraded(told) if told else readiness.ready()
 
         settled(fault)
+        if settings.rollout.mode == "shadow":
+            log.warning(
+                "shadow mode: the backend answers every turn, %g %% of sessions excepted; observations go to %s",
+                settings.rollout.canary_percent,
+                settings.rollout.observations or "nowhere",
+            )
         looking = [] if watch is None else [watch.run(settled)]
         if settings.decision.by_traffic:
             looking.append(Schedule(opened.cache, metrics).run())

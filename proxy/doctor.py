@@ -398,6 +398,20 @@ def _limits(patient: Patient) -> Iterator[Finding]:
 
 
 #: Every check by the name of its findings, in the order of running.
+def _rollout(patient: Patient) -> Iterator[Finding]:
+    rollout = patient.settings.rollout
+    if rollout.mode != "shadow":
+        return
+    share = f", but for {rollout.canary_percent:g} % of sessions" if rollout.canary_percent else ""
+    file = Path(rollout.observations).expanduser().absolute()
+    folder = _existing(file.parent)
+    if file.is_dir() or not os.access(file if file.exists() else folder, os.W_OK):
+        advice = "name a file that the proxy may write in rollout.observations"
+        yield Finding("shadow mode", "problem", f"observations cannot be written to {file}", advice)
+        return
+    yield Finding("shadow mode", "ok", f"nobody is served from the cache{share}; observations go to {file}")
+
+
 CHECKS: dict[str, Callable[[Patient], Iterator[Finding]]] = {
     "backend": _backend,
     "model": _versions,
@@ -405,6 +419,7 @@ CHECKS: dict[str, Callable[[Patient], Iterator[Finding]]] = {
     "embedder": _embedder,
     "confidence": _confidence,
     "store": _store,
+    "shadow mode": _rollout,
     "port": _port,
     "admin": _admin,
     "files": _limits,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -118,6 +120,31 @@ def test_a_chain_that_fails_is_told_and_does_not_stop_the_rest(backend: Backend,
     backend.play({"end_after": 1})
     assert {s.plain.error for s in asyncio.run(play(chats(tmp_path), nobody, backend.url))} == {"cut off"}
     report_on(seen, command="c", names=["l"]).write(html=tmp_path / "r.html", json=tmp_path / "r.json")
+
+
+@pytest.mark.slow
+def test_the_command_replays_through_both_chains_and_knows_when_it_is_done(backend: Backend, tmp_path: Path) -> None:
+    chats(tmp_path)
+    with running_proxy(backend.url) as proxy:
+        command = [str(Path(sys.executable).with_name("antiphon")), "replay", str(tmp_path / "log.jsonl")]
+        command += ["--cached", proxy.url, "--plain", backend.url, "--at-once", "1", "--api-key", "sk-not-to-be-seen"]
+        command += [
+            "--work",
+            str(tmp_path / "work"),
+            "--json",
+            str(tmp_path / "o.json"),
+            "--html",
+            str(tmp_path / "o.html"),
+        ]
+        for _ in range(2):  # the second time everything is there already
+            done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+            assert done.returncode == 0, done.stdout + done.stderr
+            document = json.loads((tmp_path / "o.json").read_text())
+            assert document["complete"] and document["sections"]["answers"]["figures"]["hit_rate"]["n"] == 5
+            assert sum(call.method == "POST" for call in backend.calls) == 8  # two of ten came from the cache
+    assert "not-to-be-seen" not in (tmp_path / "o.html").read_text() + (tmp_path / "o.json").read_text()
+    half = subprocess.run([*command[:3], "--cached", backend.url], capture_output=True, text=True, timeout=300)
+    assert half.returncode == 2 and "--plain" in half.stderr
 
 
 def test_nothing_asked_makes_a_report_that_says_so(tmp_path: Path) -> None:

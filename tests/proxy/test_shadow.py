@@ -10,8 +10,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import httpx
 import pytest
 
+from proxy.doctor import CHECKS, Finding, Patient
+from proxy.settings import load
 from proxy.shadow import ObservationLog, share_of
 from store.cache import Cache
 from tests.proxy.support import CHAT, Got, Proxy, running_proxy, until
@@ -244,6 +247,21 @@ def test_observations_hold_no_more_than_was_allowed(
             say(proxy, [{"role": "user", "content": question}])
     text = file.read_text()
     assert there in text and absent not in text
+
+
+def test_the_doctor_says_where_observations_go_or_that_they_cannot(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ANTIPHON_HOME", str(tmp_path))
+
+    def found(**flags: Any) -> list[Finding]:
+        return list(CHECKS["shadow mode"](Patient(load(flags=flags), httpx.Client())))
+
+    assert found() == []
+    (fine,) = found(**{"rollout.mode": "shadow"})
+    assert fine.status == "ok" and str(tmp_path / "shadow.jsonl") in fine.seen
+    (bad,) = found(**{"rollout.mode": "shadow", "rollout.observations": str(tmp_path)})
+    assert bad.status == "problem"
 
 
 def test_shares_are_even_and_always_the_same() -> None:
