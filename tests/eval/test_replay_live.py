@@ -7,7 +7,7 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -61,13 +61,18 @@ def same(one: str, other: str) -> Agreement:
 
 async def play(
     found: list[Conversation], cached: str, plain: str, done: dict[tuple[str, int], Seen] | None = None,
-    stop_after: int | None = None, speed: float | None = None,
+    stop_after: int | None = None, speed: float | None = None, settle: Callable[[], None] = lambda: None,
 ) -> list[Seen]:  # fmt: skip
     seen: list[Seen] = []
+
+    def on_seen(one: Seen) -> None:
+        seen.append(one)
+        settle()  # until it is recorded, however busy the machine is
+
     one = Chain("cached", cached, key="k", timeout_s=20)
     other = Chain("plain", plain, key="k", timeout_s=20)
     await walk(
-        found, one, other, same, seed=0, speed=speed, at_once=1, model=None, done=done or {}, on_seen=seen.append,
+        found, one, other, same, seed=0, speed=speed, at_once=1, model=None, done=done or {}, on_seen=on_seen,
         stopped=lambda: stop_after is not None and len(seen) >= stop_after,
     )  # fmt: skip
     await one.close()
@@ -77,8 +82,8 @@ async def play(
 
 def test_each_chain_carries_its_own_conversation_on_and_the_cache_is_seen(backend: Backend, tmp_path: Path) -> None:
     with running_proxy(backend.url) as proxy:
-        seen = asyncio.run(play(chats(tmp_path), proxy.url, backend.url))
-    assert [s.cached.reuse for s in seen] == ["miss", "miss", "answer", "answer", "miss"]
+        seen = asyncio.run(play(chats(tmp_path), proxy.url, backend.url, settle=proxy.settle))
+    assert [s.cached.reuse for s in seen] == ["miss", "miss", "answer", "answer", "miss"], [s.cached for s in seen]
     assert {s.plain.reuse for s in seen} == {""}
     assert all(s.cached.ok and s.plain.ok and s.cached.first is not None for s in seen)
     assert seen[2].cached.text == seen[0].cached.text != seen[2].plain.text
@@ -97,9 +102,10 @@ def test_each_chain_carries_its_own_conversation_on_and_the_cache_is_seen(backen
 def test_an_interrupted_live_replay_goes_on_with_the_answers_it_had(backend: Backend, tmp_path: Path) -> None:
     found = chats(tmp_path)
     with running_proxy(backend.url) as proxy:
-        first = asyncio.run(play(found, proxy.url, backend.url, stop_after=1))
+        first = asyncio.run(play(found, proxy.url, backend.url, stop_after=1, settle=proxy.settle))
         kept = [msgspec.json.decode(msgspec.json.encode(s), type=Seen) for s in first]
-        rest = asyncio.run(play(found, proxy.url, backend.url, done={(s.conversation, s.turn): s for s in kept}))
+        known = {(s.conversation, s.turn): s for s in kept}
+        rest = asyncio.run(play(found, proxy.url, backend.url, done=known, settle=proxy.settle))
     assert len(first) == 1 and len(first) + len(rest) == 5
     assert [s.cached.reuse for s in rest] == ["miss", "answer", "answer", "miss"]
 
