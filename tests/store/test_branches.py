@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from store.cache import Cache
-from tests.store.support import ByWords, Open, ask, look_up, say
+from tests.store.support import ByWords, Open, ask, look_up, on_both_engines, say
+
+pytestmark = on_both_engines
 
 PLAN = "how shall we move the archive"
 PLAN_REWORDED = "how shall we move the old archive"

@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from store.cache import Cache
-from tests.store.support import ByWords, Clock, Open, ask, look_up, say
+from tests.store.support import ByWords, Clock, Open, ask, look_up, on_both_engines, say
+
+pytestmark = on_both_engines
 
 CAPITAL = "what is the capital of Portugal"
 REWORDED = "what is the capital of Portugal please"
