@@ -6,6 +6,7 @@ a request that is repeated byte for byte is neither parsed nor keyed a second ti
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import logging
 import re
@@ -69,6 +70,7 @@ class Plan:
     stream: bool = False
     include_usage: bool = False
     correction: bool = False
+    corrected: tuple[bytes, ...] = ()  # partitions in which a correction finds what it corrects
     turn: Turn | None = None
     partition: bytes = b""
     base: bytes = b""  # partition of this caller's turns that are not narrowed to a session or user
@@ -135,6 +137,23 @@ class Plan:
             ttl_s=self.ttl_s,
             dates=dates,
         )
+
+    def corrections(self, query: Query) -> list[Query]:
+        """Return the correction ``query`` once for each partition in which the answer before it may be stored.
+
+        What is personal is stored for a session or a user only, and the words of a correction do not tell whether what
+        they correct was.
+        """
+        history = query.turn.history
+        return [
+            dataclasses.replace(
+                query,
+                partition=partition,
+                exact_key=keys.exact_key(partition, query.identity, query.turn),
+                place_key=keys.place_key(partition, query.identity, history) if history else None,
+            )
+            for partition in self.corrected or (query.partition,)
+        ]
 
     def forward_body(self, raw: bytes, *, salted: bool, with_usage: bool) -> bytes:
         """Return what goes to the backend: ``raw`` but for ``cache_salt`` and the request for a usage event.
@@ -272,6 +291,9 @@ class Planner:
         user = body.get("user") if plan.endpoint.name != "messages" else _anthropic_user(body)
         if signals.correction:
             plan.correction = asked is plan.turn
+            narrowed = [keys.Scope(**scope, user=user)] if user else []
+            narrowed += [keys.Scope(**scope, session=session)] if session is not None else []
+            plan.corrected = tuple(dict.fromkeys(map(keys.partition_key, [keys.Scope(**scope), *narrowed])))
             return _because("correction", signals)
         if signals.time_sensitive:
             if admission.time_sensitive == "never":

@@ -250,7 +250,7 @@ class Turns:
         elif plan.correction and cache is not None:
             await self._fenced(
                 "invalidate",
-                lambda: watched("correct", cache.correct(self._query(plan)), lambda affected: {"affected": affected}),
+                lambda: watched("correct", self._correct(cache, plan), lambda affected: {"affected": affected}),
                 _CORRECT_PATIENCE_S,
                 0,
             )
@@ -312,6 +312,10 @@ class Turns:
                 return None
             return await self._absent(ex)
         return await self._share(ex, query, cache)
+
+    async def _correct(self, cache: Cache, plan: Plan) -> int:
+        """Withdraw what a turn corrects; returns how many entries were affected."""
+        return sum(await asyncio.gather(*map(cache.correct, plan.corrections(self._query(plan)))))
 
     async def _share(self, ex: _Exchange, query: Query, cache: Cache) -> None:
         """Join the flight that is under way for this turn, or launch one."""

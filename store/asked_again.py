@@ -39,6 +39,11 @@ class AskedAgain:
         if after is not None:
             self._by_place[after] = served
 
+    def last(self, query: Query) -> str | None:
+        """Return the last hit of a session; None without a session, or where it has had none."""
+        served = None if query.session is None else self._by_session.get((query.partition, query.session))
+        return None if served is None else served.entry_id
+
     def regenerated(self, query: Query, now: float) -> str | None:
         """Return the entry a session was served for this very turn, where that was its last hit and just now."""
         served = None if query.session is None else self._by_session.get((query.partition, query.session))

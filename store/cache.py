@@ -453,7 +453,16 @@ class Cache:
             digest = _answer_before(query.turn)
             # At once, whatever the database does:
             self._bars.add(scopes, items_of(entry_id=None, exact_key=None, answer_digest=digest))
-            write = CorrectWrite(self._followers, query.place_key, query.partition, scopes, digest, self._clock())
+            write = CorrectWrite(
+                self._followers,
+                query.place_key,
+                query.partition,
+                scopes,
+                digest,
+                "a conversation" if query.session is None else f"session {query.session[:12]}",
+                self._clock(),
+                self._again.last(query),
+            )
             asked = asyncio.wrap_future(self._writer.ask(write))
             done, _ = await asyncio.wait({asked}, timeout=self.settings.lookup_deadline_ms / 1000)
             if not done:  # it goes on being written

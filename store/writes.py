@@ -19,8 +19,8 @@ from sqlalchemy.dialects.postgresql import insert as upsert  # SQLite compiles i
 from fingerprint.conversation import Turn
 from fingerprint.keys import IdentityParts
 from store import branches, drift, epochs, value
-from store.bars import ENTRY_ITEM, SESSION_SCOPE, Bars, items_of
-from store.codec import pack_answer, pack_question, pack_vector
+from store.bars import ENTRY_ITEM, SESSION_SCOPE, Bars, items_of, text_digest
+from store.codec import pack_answer, pack_question, pack_vector, unpack_answer
 from store.memory import Memory
 from store.models import Bar, Change, ClosedNode, Entry, Identity, Place, Purge, SessionTurn, Vector, Wording
 from store.neighbours import Bucket, Neighbours
@@ -565,7 +565,9 @@ class CorrectWrite:
     partition: bytes
     scopes: Sequence[bytes]  # session and conversation it was made in
     answer_digest: bytes | None  # of the answer's text, as the conversation holds it
+    actor: str
     now: float
+    served: str | None = None  # the session's last hit: what is corrected where the place is not known
 
     def apply(self, connection: Connection) -> Result:
         """Make the entry suspect and put up the bars; tells how many entries were affected."""
@@ -576,6 +578,10 @@ class CorrectWrite:
         entry = connection.execute(
             select(Entry.number, Entry.id, Entry.exact_key, Entry.state).where(own, Entry.partition == self.partition)
         ).first()
+        if entry is None and self.served is not None and self._said(connection):
+            entry = connection.execute(
+                select(Entry.number, Entry.id, Entry.exact_key, Entry.state).where(Entry.id == self.served)
+            ).first()
         items = items_of(
             entry_id=None if entry is None else entry.id,
             exact_key=None if entry is None else entry.exact_key,
@@ -595,8 +601,8 @@ class CorrectWrite:
             connection.execute(update(Entry).where(Entry.number == gone[0].number).values(doubts=Entry.doubts + 2))
         frozen, below = self._close(connection, nodes)
         if gone or frozen:
-            what = {"node": str(node), **({"entry": gone[0].id} if gone else {})}
-            log_change(connection, self.now, "session", "correction", what, len(gone) + len(frozen))
+            what = {**({"node": node} if node else {}), **({"entry": gone[0].id} if gone else {})}
+            log_change(connection, self.now, self.actor, "correction", what, len(gone) + len(frozen))
         take_out, unindex = self.followers.without(gone), self.followers.out_of_search(frozen)
 
         def follow() -> None:
@@ -606,6 +612,18 @@ class CorrectWrite:
                     then()
 
         return len(gone) + len(frozen), follow
+
+    def _said(self, connection: Connection) -> bool:
+        """Whether the session's last hit says what the conversation holds, so that it is what was corrected."""
+        where = Entry.id == self.served, Entry.partition == self.partition
+        packed = connection.execute(select(Entry.answer).where(*where)).scalar()
+        if packed is None or self.answer_digest is None:
+            return False
+        try:
+            text = unpack_answer(packed, prompt_tokens=0, completion_tokens=0, seconds=0.0).text
+        except ValueError:  # damaged
+            return False
+        return text_digest(text) == self.answer_digest
 
     def _close(self, connection: Connection, nodes: set[str]) -> tuple[list[Gone], list[bytes]]:
         """Make what hangs from ``nodes`` read-only; returns what became frozen, and the items to bar here."""

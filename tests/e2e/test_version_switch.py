@@ -46,7 +46,7 @@ async def ask(client: httpx.AsyncClient, question: str, *, stream: bool) -> Seen
 
 
 async def version_lines(client: httpx.AsyncClient) -> list[dict[str, object]]:
-    found = await client.get("/antiphon/audit", params={"action": "version"})
+    found = await client.get("/antiphon/audit-log", params={"action": "version"})
     return list(found.json()["audit"])
 
 

@@ -395,6 +395,15 @@ def test_the_commands_work_on_a_running_proxy_and_on_its_store_alike(home: Path,
     wrong = one_line(antiphon(home, "purge", "--where", "modle=m", "--store", store), 1)
     assert "model" in wrong
     assert antiphon(home, "purge", "--entry", entry, "--store", store).stdout == "1 entry purged\n"
+    assert antiphon(home, "purge", "--all", "--dry-run", "--store", store).stdout == "1 entry would be purged\n"
+    assert antiphon(home, "purge", "--all", "--reason", "new prices", "--store", store).stdout == "1 entry purged\n"
+    log = json.loads(antiphon(home, "audit-log", "--json", "--store", store).stdout)["audit"]
+    assert [(line["action"], line["entries"]) for line in log] == [("epoch", 1), ("retract", 1)]
+    assert all(line["actor"].startswith("command line") for line in log)
+    assert log[0]["target"]["reason"] == "new prices"
+    shown = antiphon(home, "audit-log", "--action", "retract", "--store", store).stdout
+    assert entry in shown and "epoch" not in shown
+    assert "known are purge" in one_line(antiphon(home, "audit-log", "--action", "retrat", "--store", store), 1)
     assert all(row["state"] != "active" for row in entries_of(home, "--store", store))
 
 

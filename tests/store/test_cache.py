@@ -8,6 +8,8 @@ import json
 import pytest
 import sqlalchemy as sa
 
+from fingerprint.keys import IdentityParts
+from store import reads
 from store.cache import Cache
 from store.errors import UnknownDimension
 from store.types import Policy
@@ -481,6 +483,20 @@ async def test_nobody_touches_or_learns_of_another_partition_s_entries(cache: Ca
     assert not await cache.retract(entry, partition=stranger)
     assert not await cache.retract("0" * 32, partition=stranger)
     assert await cache.exact(ask(CAPITAL)) is not None
+
+
+@pytest.mark.parametrize("part", sorted(IdentityParts.__dataclass_fields__))
+async def test_each_part_of_what_produced_an_answer_can_be_purged_by_itself(cache: Cache, part: str) -> None:
+    gone, kept = ask(CAPITAL, parts=parts_of(**{part: "bad"})), ask(CAPITAL, parts=parts_of(**{part: "good"}))
+    for query in (gone, kept):
+        cache.record(query, say("Lisbon"))
+    await cache.flush()
+    assert await cache.purge({part: "bad"}, dry_run=True) == 1
+    assert await cache.exact(gone) is not None
+    assert await cache.purge({part: "bad"}, dry_run=False) == 1
+    assert await cache.exact(gone) is None
+    assert await cache.exact(kept) is not None
+    assert part in reads.DIMENSIONS
 
 
 async def test_a_purge_by_dimension_takes_exactly_those_entries(open_cache: Open) -> None:

@@ -108,6 +108,21 @@ async def test_a_correction_without_a_known_place_still_bars_the_answer_it_names
     assert await cache.exact(ask(YEAR)) is not None
 
 
+async def test_without_a_place_the_session_s_last_hit_is_what_was_corrected(cache: Cache) -> None:
+    """The app trims its history; the session tells what it was served, and the conversation that it was this."""
+    entry = cache.record(ask(YEAR), say("1899"))
+    other = cache.record(ask("who built it"), say("an engineer"))
+    await cache.flush()
+    assert await look_up(cache, ask("who built it", session="s1")) is not None
+    assert await look_up(cache, ask(YEAR, session="s1")) is not None
+    assert await cache.correct(ask("something trimmed", "another text", WRONG, session="s1")) == 0
+    assert await cache.correct(ask("something trimmed", "1899", WRONG, session="s2")) == 0
+    assert await cache.correct(ask("something trimmed", "1899", WRONG, session="s1")) == 1
+    states = {row.id: row.state for row in await cache.entries(limit=5, after=None, where={})}
+    assert states == {entry: "suspect", other: "active"}
+    assert [row.actor for row in await cache.audit(limit=5)] == ["session s1"]
+
+
 async def test_a_correction_touches_no_other_partition(cache: Cache) -> None:
     cache.record(ask(YEAR), say("1899"))
     await cache.flush()

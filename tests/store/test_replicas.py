@@ -69,7 +69,7 @@ async def test_what_one_recorded_the_other_serves(pair: Pair) -> None:
     assert hit.entry_id == entry
 
 
-@pytest.mark.parametrize("how", ["retract", "feedback", "purge", "correct", "replace"])
+@pytest.mark.parametrize("how", ["retract", "feedback", "purge", "epoch", "correct", "replace"])
 async def test_what_one_took_out_of_circulation_the_other_forgets(pair: Pair, how: str) -> None:
     one, other = pair
     entry = one.record(ask(CAPITAL), say("Porto"))
@@ -83,6 +83,14 @@ async def test_what_one_took_out_of_circulation_the_other_forgets(pair: Pair, ho
         assert await one.feedback(entry, "down", partition=None)
     elif how == "purge":
         assert await one.purge({"entry": entry}, dry_run=False) == 1
+    elif how == "epoch":
+        assert await one.raise_epoch(dry_run=False) == 2
+        await until(lambda: other.epoch == 1)
+        fresh = other.record(ask("who wrote emma"), say("Austen"))  # the other records in the new epoch at once
+        assert await other.flush()
+        hit = await one.exact(ask("who wrote emma"))
+        assert hit is not None
+        assert hit.entry_id == fresh
     elif how == "correct":
         assert await one.correct(ask(CAPITAL, "Porto", "no, wrong")) == 1
     else:
