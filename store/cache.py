@@ -221,6 +221,7 @@ class Cache:
             self._tidy.cancel()
         self._hits.write()
         await asyncio.to_thread(self._stop_threads, _CLOSE_S)
+        await asyncio.to_thread(self._index.close)
         await asyncio.to_thread(self._database.close)
 
     async def flush(self) -> bool:

@@ -8,14 +8,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sqlalchemy import ColumnElement, Connection, func, insert, select
+from sqlalchemy import ColumnElement, Connection, ScalarSelect, func, insert, select
 
 from store.models import Entry, Epoch
 
-__all__ = ["Raised", "current", "in_epoch", "raise_epoch", "reachable"]
+__all__ = ["Raised", "current", "in_epoch", "last_entry", "raise_epoch", "reachable"]
 
 _LAST = select(func.coalesce(func.max(Epoch.last_entry), 0)).scalar_subquery()
 _CURRENT = select(func.coalesce(func.max(Epoch.number), 0))
+
+
+def last_entry() -> ScalarSelect[int]:
+    """The number of the last entry of older epochs, as part of a condition."""
+    return _LAST
 
 
 def in_epoch() -> ColumnElement[bool]:

@@ -58,5 +58,8 @@ class Neighbours(Protocol):
     def keep_up(self) -> None:
         """Do what a grown store needs; may take minutes."""
 
+    def close(self) -> None:
+        """Nothing is searched any more."""
+
     def totals(self, connection: Connection) -> tuple[int, int]:
         """Return how many vectors can be found, in how many buckets."""

@@ -35,11 +35,13 @@ _SIZE_S: Final = 60.0
 _STEPS: Final = 3.0  # vectors that are compared in the index for each one that is read from it, about
 _MOST_DIMENSIONS: Final = 4_000  # what pgvector indexes as halfvec
 
+_IN_EPOCH: Final = "number > (SELECT coalesce(max(last_entry), 0) FROM epochs)"
 _SIZE = text("SELECT count(*) FROM (SELECT FROM vectors WHERE bucket = :bucket LIMIT :most) AS part")
 _ALL = text("SELECT greatest(reltuples, 0) FROM pg_class WHERE oid = 'vectors'::regclass")
 _EXACT = text(
-    "SELECT number, -(query <#> :vector) AS similarity FROM vectors "
-    "WHERE bucket = :bucket AND vector_dims(query) = :dimension ORDER BY query <#> :vector LIMIT :count"
+    "SELECT number, -(query <#> :vector) AS similarity FROM vectors "  # noqa: S608 - nothing from outside
+    f"WHERE bucket = :bucket AND {_IN_EPOCH} AND vector_dims(query) = :dimension "
+    "ORDER BY query <#> :vector LIMIT :count"
 )
 _IN_SPACE = text(
     "SELECT count(*) FROM (SELECT FROM vectors WHERE space = :space AND bucket IS NOT NULL LIMIT :most) AS part"
@@ -116,6 +118,9 @@ class PostgresIndex:
                 connection.exec_driver_sql(_made(name, space, dimension))
             self._find(connection)
 
+    def close(self) -> None:
+        """Nothing is held here."""
+
     def totals(self, connection: Connection) -> tuple[int, int]:
         """Return how many vectors can be found, in how many buckets."""
         vectors, buckets = connection.execute(_TOTALS).one()
@@ -178,6 +183,6 @@ def _nearest(space: str, dimension: int) -> Any:
     literal = _literal(space).replace(":", "\\:")
     return text(
         f"SELECT number, -({column} <#> :vector) AS similarity FROM vectors "  # noqa: S608 - a quoted name only
-        f"WHERE space = {literal} AND bucket IS NOT NULL AND bucket = :bucket "
+        f"WHERE space = {literal} AND bucket IS NOT NULL AND bucket = :bucket AND {_IN_EPOCH} "
         f"ORDER BY {column} <#> :vector LIMIT :count"
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -13,7 +14,7 @@ from sqlalchemy import ColumnElement, Connection, Row, bindparam, func, select
 from store.bars import text_digest
 from store.codec import unpack_answer
 from store.drift import UNSETTLED
-from store.epochs import in_epoch
+from store.epochs import in_epoch, last_entry
 from store.errors import UnknownDimension
 from store.memory import Kept
 from store.models import AnswerVersion, Bar, Entry, Identity, Place, SessionTurn, Vector, VectorSpace, Wording
@@ -23,25 +24,29 @@ from store.rows import VersionRow
 __all__ = [
     "DIMENSIONS",
     "Near",
-    "all_vectors",
     "bars",
+    "bucket_of",
     "children",
     "conditions",
     "count",
     "direct",
     "entry",
+    "every_vector",
     "exact",
     "history",
     "listing",
     "nearest",
     "node_of",
+    "numbers_by_bucket",
     "projections",
     "sessions",
     "totals",
     "unembedded",
+    "vectors_of",
 ]
 
 _SERVABLE: Final = "active"
+_LOOKED_AT: Final = 100_000  # entries, for vectors that were not made before the last stop
 _SERVED: Final = Entry.unserved_until <= bindparam("now")
 _READABLE: Final = ("active", "frozen")  # by the literal conversation; frozen ones are found in no other way
 
@@ -260,51 +265,57 @@ def _near(row: Any) -> Near:
     return Near(*row)
 
 
-@dataclass(frozen=True, slots=True)
-class StoredVectors:
-    """Vectors of one bucket, as the index takes them."""
-
-    partition: bytes
-    identity: bytes
-    space: str
-    numbers: NDArray[np.int64]  # (n,)
-    vectors: NDArray[np.float16]  # (n, d)
+# Whether an entry is served still (state, lifetime) is seen when it was found: it would cost reading all entries here.
+_FINDABLE = (Vector.bucket.is_not(None), Vector.number > last_entry())
 
 
-_ALL_VECTORS = (
-    select(Vector.number, Entry.partition, Entry.identity_number, Vector.space, Vector.query)
-    .join(Entry, Entry.number == Vector.number)
-    .where(
-        Entry.state == _SERVABLE,
-        Entry.semantic,
-        Entry.expires_at > bindparam("now"),
-        in_epoch(),
-        Vector.query.is_not(None),
+def numbers_by_bucket(connection: Connection) -> dict[bytes, NDArray[np.int64]]:
+    """Return the numbers (n,) of all vectors, ascending, by the digest of their bucket. Reads an index only."""
+    found: dict[bytes, list[NDArray[np.int64]]] = {}
+    rows: Any = connection.execution_options(stream_results=True).execute(
+        select(Vector.bucket, Vector.number).where(*_FINDABLE).order_by(Vector.bucket, Vector.number)
     )
+    for part in rows.partitions(65_536):
+        numbers = np.fromiter((row[1] for row in part), dtype=np.int64, count=len(part))
+        digests = [row[0] for row in part]
+        start = 0
+        while start < len(digests):  # runs of the same bucket
+            stop = bisect_right(digests, digests[start], start)
+            found.setdefault(digests[start], []).append(numbers[start:stop])
+            start = stop
+    return {digest: np.concatenate(parts) for digest, parts in found.items()}
+
+
+_BUCKET_OF = (
+    select(Entry.partition, Identity.identity, Vector.space)
+    .join(Identity, Identity.number == Entry.identity_number)
+    .join(Vector, Vector.number == Entry.number)
+    .where(Entry.number == bindparam("number"))
 )
 
 
-def all_vectors(connection: Connection, now: float, chunk: int = 8_192) -> Iterator[StoredVectors]:
-    """Read all vectors that may be served, in chunks of at most ``chunk`` rows, each divided into its buckets."""
-    identities = {row.number: row.identity for row in connection.execute(select(Identity.number, Identity.identity))}
-    rows: Any = connection.execution_options(stream_results=True).execute(_ALL_VECTORS, {"now": now})
-    for part in rows.partitions(chunk):
-        buckets: dict[tuple[bytes, int, str, int], list[tuple[int, bytes]]] = {}
-        for number, partition, identity_number, space, vector in part:
-            buckets.setdefault((partition, identity_number, space, len(vector)), []).append((number, vector))
-        # The commonest length first: it is the space's, another one is damage, which the index then refuses.
-        for (partition, identity_number, space, width), members in sorted(
-            buckets.items(), key=lambda item: -len(item[1])
-        ):
-            if width % 2 or not width:
-                continue
-            yield StoredVectors(
-                partition,
-                identities[identity_number],
-                space,
-                np.array([number for number, _ in members], dtype=np.int64),
-                np.frombuffer(b"".join(vector for _, vector in members), dtype="<f2").reshape(len(members), -1),
-            )
+def bucket_of(connection: Connection, number: int) -> tuple[bytes, bytes, str] | None:
+    """Return partition, identity and space of an entry that has a vector."""
+    row = connection.execute(_BUCKET_OF, {"number": number}).first()
+    return None if row is None else (row.partition, row.identity, row.space)
+
+
+_VECTORS = select(Vector.number, Vector.query).where(Vector.number.in_(bindparam("numbers", expanding=True)))
+_EVERY_VECTOR = select(Vector.number, Vector.query, Vector.bucket).where(*_FINDABLE)
+
+
+def vectors_of(connection: Connection, numbers: Sequence[int]) -> Iterator[tuple[int, bytes]]:
+    """Read the vectors of some entries, in any order."""
+    for start in range(0, len(numbers), 500):
+        for number, query in connection.execute(_VECTORS, {"numbers": list(numbers[start : start + 500])}):
+            if query is not None:
+                yield number, query
+
+
+def every_vector(connection: Connection, chunk: int) -> Iterator[Sequence[tuple[int, bytes, bytes]]]:
+    """Read all vectors as (number, vector, digest of the bucket), in chunks of at most ``chunk`` rows."""
+    rows: Any = connection.execution_options(stream_results=True).execute(_EVERY_VECTOR)
+    yield from rows.partitions(chunk)
 
 
 def bars(connection: Connection, since: float) -> Iterator[tuple[bytes, bytes]]:
@@ -334,11 +345,16 @@ class Unembedded:
 
 
 def unembedded(connection: Connection, now: float, limit: int) -> list[Unembedded]:
-    """Return the newest servable entries without vectors."""
+    """Return the newest servable entries without vectors.
+
+    Only the newest hundred thousand are looked at: reading a million large rows would take longer than a start may.
+    """
+    newest = select(func.coalesce(func.max(Entry.number), 0)).scalar_subquery()
     rows = connection.execute(
         select(Entry.id, Entry.question)
         .outerjoin(Vector, Vector.number == Entry.number)
         .where(Entry.state == _SERVABLE, Entry.semantic, Entry.expires_at > now, in_epoch(), Vector.number.is_(None))
+        .where(Entry.number > newest - _LOOKED_AT)
         .order_by(Entry.number.desc())
         .limit(limit)
     )

@@ -24,6 +24,7 @@ from store.database import Database, parse_url
 from store.errors import StoreInUse, StoreUnavailable, UnsupportedStore
 from store.index import VectorIndex
 from store.migrations import upgrade
+from store.properties import store_token
 from store.settings import StoreSettings
 
 __all__ = ["SqliteDatabase"]
@@ -93,8 +94,11 @@ class SqliteDatabase(Database):
             driver.close()
 
     def neighbours(self, settings: StoreSettings) -> VectorIndex:
-        """Return an empty index in memory."""
-        return VectorIndex(settings.ivf_threshold)
+        """Return an empty index in memory, which is kept beside the database between starts where it is large."""
+        with self.readers.connect() as connection:
+            store = store_token(connection)
+        file = None if self._temporary is not None else _beside(self.path, ".index")
+        return VectorIndex(settings.ivf_threshold, file=file, store=store)
 
     def replace(self, reason: str) -> bool:
         """Close and move a database that turned out to be damaged out of the way; `open` then starts a fresh one."""

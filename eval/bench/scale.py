@@ -1,5 +1,8 @@
 """How the store bears 100,000 entries: ``python -m eval.bench.scale [--entries N] [--buckets N] [--json OUT]``.
 
+A million: ``--entries 1000000 --buckets 1 --at-once``. PostgreSQL: copy a filled database there (``antiphon db copy``),
+then ``--filled postgresql+psycopg://… --entries N``.
+
 The entries are recorded through the cache itself, in one process; another one opens the database and is measured: how
 long it takes until it can serve, what a look-up costs once the embedding is there (exact repeats from disk and from
 memory, reworded turns, turns never seen), and its resident memory; then that of a third with the default embedders and
@@ -16,11 +19,18 @@ import asyncio
 import json
 import os
 import platform
+import resource
+import sqlite3
 import subprocess
 import sys
 import tempfile
 import time
+from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import closing
+from dataclasses import asdict
+from functools import lru_cache
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Final
@@ -32,14 +42,19 @@ from numpy.typing import NDArray
 from fingerprint.conversation import Message, Turn
 from fingerprint.embedding.base import Embedding
 from fingerprint.keys import IdentityParts, Scope, exact_key, identity_key, partition_key, place_key
-from fingerprint.text import SCHEMA_VERSION
+from fingerprint.text import SCHEMA_VERSION, normalise
 from store.cache import Cache
+from store.codec import pack_answer, pack_question, pack_vector
+from store.database import Database
+from store.neighbours import Bucket
 from store.settings import StoreSettings
 from store.types import Answer, Candidate, Policy, Query
 
 __all__ = ["main"]
 
 DIMENSIONS: Final = 384
+_AT_ONCE: Final = 2_000  # rows in one transaction
+_MAKERS: Final = 4  # processes that make rows
 TOPICS: Final = 1_000
 LOOK_UPS: Final = 500
 _ANSWER: Final = "An answer of a common length, in a few sentences that say what there is to say about it. " * 7
@@ -52,15 +67,16 @@ class Synthetic:
 
     def encode(self, texts: Sequence[str]) -> list[Embedding | None]:
         """Embed "question Q about topic T, in words W"."""
-        return [Embedding(self._vector(text), self.name) for text in texts]
+        return [Embedding(self.vector(text), self.name) for text in texts]
 
-    def _vector(self, text: str) -> NDArray[np.float32]:
+    def vector(self, text: str) -> NDArray[np.float32]:
         words = text.split()
         topic = words[4] if len(words) > 4 else text
-        vector: NDArray[np.float32] = (
-            _direction(topic) + 0.8 * _direction(" ".join(words[:5])) + 0.25 * _direction(text)
-        )
+        vector: NDArray[np.float32] = _topic(topic) + 0.8 * _direction(" ".join(words[:5])) + 0.25 * _direction(text)
         return vector / np.float32(np.linalg.norm(vector))
+
+
+SPACE: Final = Synthetic()
 
 
 class Similarity:
@@ -75,6 +91,11 @@ class Similarity:
     def second(self, query: Turn, candidate: Candidate, first: float) -> float:
         """Return the first estimate."""
         return first
+
+
+@lru_cache(TOPICS)
+def _topic(text: str) -> NDArray[np.float32]:
+    return _direction(text)
 
 
 def _direction(text: str) -> NDArray[np.float32]:
@@ -93,8 +114,7 @@ def query(number: int, buckets: int, words: str = "plain") -> Query:
     parts = IdentityParts(
         "chat.completions", "bench", "1", "", "", "", "", "", SCHEMA_VERSION, Synthetic.name, "", ""
     )  # fmt: skip
-    partition = partition_key(Scope(credential=f"credential {number % buckets}"))
-    identity = identity_key(parts)
+    partition, identity = _partition(number % buckets), identity_key(parts)
     history: tuple[Message, ...] = ()
     if number % 3 == 2:
         first = question(number - 1)
@@ -110,6 +130,11 @@ def query(number: int, buckets: int, words: str = "plain") -> Query:
     )
 
 
+@lru_cache(4_096)
+def _partition(bucket: int) -> bytes:
+    return partition_key(Scope(credential=f"credential {bucket}"))
+
+
 def answer(number: int) -> Answer:
     """Return a reply of about a kilobyte."""
     text = f"{_ANSWER} ({number})"
@@ -118,14 +143,19 @@ def answer(number: int) -> Answer:
     return Answer(json.dumps(body).encode(), text, prompt_tokens=30, completion_tokens=150, seconds=2.0)
 
 
-async def _open(database: Path, **changed: Any) -> Cache:
-    settings = StoreSettings(url=f"sqlite:///{database}", **changed)
+def _settings(database: str, **changed: Any) -> StoreSettings:
+    url = database if "://" in database else f"sqlite:///{database}"
+    return StoreSettings(url=url, max_entries=100_000_000, max_mib=1_000_000.0, **changed)
+
+
+async def _open(database: str, **changed: Any) -> Cache:
+    settings = _settings(database, **changed)
     guards = lambda query, candidate, same_place: ((), ())  # noqa: E731 - they are measured elsewhere
     policy = Policy(answer=0.9, verify=0.8)
     return await Cache.open(settings, embedder=Synthetic(), confidence=Similarity(), policy=policy, objections=guards)
 
 
-async def fill(database: Path, entries: int, buckets: int) -> dict[str, float]:
+async def fill(database: str, entries: int, buckets: int) -> dict[str, float]:
     """Record the entries; returns what that took."""
     cache = await _open(database, ivf_threshold=1_000_000)  # this process need not search
     started = time.perf_counter()
@@ -140,7 +170,62 @@ async def fill(database: Path, entries: int, buckets: int) -> dict[str, float]:
     return {"seconds": round(seconds, 1), "entries_per_second": round(entries / seconds)}
 
 
-async def measure(database: Path, entries: int, buckets: int) -> dict[str, Any]:
+def _rows(start: int, stop: int, buckets: int, now: float) -> tuple[list[tuple[Any, ...]], ...]:
+    """Make the rows of some entries, as the cache would write them: of ``entries``, ``vectors`` and ``places``."""
+    entries, vectors, places = [], [], []
+    for number in range(start, stop):
+        asked, said = query(number, buckets), answer(number)
+        turn, new = asked.turn, f"{number + 1:032x}"
+        parent = f"{number:032x}" if turn.history else None
+        # What is asked (``question_key``) is left out: finding out takes milliseconds, and no look-up reads it.
+        entries.append(
+            (number + 1, new, asked.partition, 1, asked.exact_key, parent, len(turn.history), "active", 1, True, now,
+             now + 604_800, 0, now, 0, 0, 30, 150, 2.0, pack_question(turn), pack_answer(said))
+        )  # fmt: skip
+        message = SPACE.vector(turn.message.text)
+        before = pack_vector(SPACE.vector(turn.history[0].text)) if turn.history else None
+        bucket = Bucket(asked.partition, asked.identity, SPACE.name).digest()
+        vectors.append((number + 1, SPACE.name, pack_vector(message), before, bucket))
+        spoken = (*turn.history, turn.message, Message("assistant", normalise(said.text)))
+        places.append((place_key(asked.partition, asked.identity, spoken), new, now))
+    return entries, vectors, places
+
+
+_STATEMENTS: Final = (
+    "INSERT INTO entries (number, id, partition, identity_number, exact_key, parent, depth, state, version, semantic, "
+    "created_at, expires_at, hit_count, last_used_at, thumbs_up, thumbs_down, prompt_tokens, completion_tokens, "
+    "seconds, question, answer) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+    'INSERT INTO vectors (number, space, query, "window", bucket) VALUES (?, ?, ?, ?, ?)',
+    "INSERT INTO places (place_key, node, used_at) VALUES (?, ?, ?)",
+)
+
+
+def fill_at_once(database: str, entries: int, buckets: int) -> dict[str, float]:
+    """Write the rows that `fill` would leave behind, without the cache: a million in minutes. Returns what it took."""
+    Database.open(_settings(database)).close()
+    started, now = time.perf_counter(), time.time()
+    asked = query(0, buckets)
+    parts = {"number": 1, "identity": asked.identity, **asdict(asked.parts)}
+    starts = range(0, entries, _AT_ONCE)
+    with closing(sqlite3.connect(database, isolation_level=None)) as connection, ProcessPoolExecutor(_MAKERS) as makers:
+        connection.execute("PRAGMA synchronous = OFF")
+        names = ", ".join(parts)
+        places = ", ".join("?" * len(parts))
+        connection.execute(f"INSERT INTO identities ({names}) VALUES ({places})", list(parts.values()))  # noqa: S608
+        made = deque(makers.submit(_rows, n, min(entries, n + _AT_ONCE), buckets, now) for n in starts[: 2 * _MAKERS])
+        coming = iter(starts[2 * _MAKERS :])
+        while made:
+            connection.execute("BEGIN")
+            for statement, rows in zip(_STATEMENTS, made.popleft().result(), strict=True):
+                connection.executemany(statement, rows)
+            connection.execute("COMMIT")
+            if (n := next(coming, None)) is not None:
+                made.append(makers.submit(_rows, n, min(entries, n + _AT_ONCE), buckets, now))
+    seconds = time.perf_counter() - started
+    return {"seconds": round(seconds, 1), "entries_per_second": round(entries / seconds), "at_once": True}
+
+
+async def measure(database: str, entries: int, buckets: int) -> dict[str, Any]:
     """Open the database and look things up."""
     process = psutil.Process()
     before = process.memory_info().rss
@@ -148,6 +233,9 @@ async def measure(database: Path, entries: int, buckets: int) -> dict[str, Any]:
     cache = await _open(database, lookup_deadline_ms=10_000)
     opened = time.perf_counter() - started
     after_opening = process.memory_info().rss
+    started = time.perf_counter()
+    await asyncio.to_thread(cache._index.keep_up)  # PostgreSQL's index, where there is none yet
+    made = time.perf_counter() - started
     chance = np.random.default_rng(1)
     known = [int(number) for number in chance.integers(0, entries, LOOK_UPS)]
     found = {"exact": 0, "reworded": 0, "unseen": 0}
@@ -165,6 +253,7 @@ async def measure(database: Path, entries: int, buckets: int) -> dict[str, Any]:
 
     results: dict[str, Any] = {
         "start_s": round(opened, 2),
+        "index_s": round(made, 2),
         "exact_from_disk_ms": await _times(exact, known),
         "exact_from_memory_ms": await _times(exact, known),
         "reworded_ms": await _times(reworded, known),
@@ -181,6 +270,7 @@ async def measure(database: Path, entries: int, buckets: int) -> dict[str, Any]:
             "before_opening": _mib(before),
             "after_opening": _mib(after_opening),
             "after_look_ups": _mib(process.memory_info().rss),
+            "most": _mib(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024),
         },
         "database_mib": _mib(stats.database_bytes),
         "indexed": stats.indexed,
@@ -191,13 +281,13 @@ async def measure(database: Path, entries: int, buckets: int) -> dict[str, Any]:
     return results
 
 
-async def complete(database: Path) -> dict[str, Any]:
+async def complete(database: str) -> dict[str, Any]:
     """Open the database with everything a proxy loads beside it; returns the resident memory."""
     from fingerprint.embedding.router import load_router
     from store import confidence
 
     cache = await Cache.open(
-        StoreSettings(url=f"sqlite:///{database}", embed_deadline_ms=60_000),
+        _settings(database, embed_deadline_ms=60_000),
         embedder=load_router(),
         confidence=confidence.load(),
         policy=confidence.thresholds(),
@@ -239,8 +329,8 @@ def _mib(size: int) -> float:
     return round(size / 2**20, 1)
 
 
-def _in_its_own_process(step: str, database: Path, entries: int, buckets: int) -> Any:
-    command = [sys.executable, "-m", "eval.bench.scale", "--step", step, "--database", str(database)]
+def _in_its_own_process(step: str, database: str, entries: int, buckets: int) -> Any:
+    command = [sys.executable, "-m", "eval.bench.scale", "--step", step, "--database", database]
     command += ["--entries", str(entries), "--buckets", str(buckets)]
     done = subprocess.run(
         command, check=True, stdout=subprocess.PIPE, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"}
@@ -259,16 +349,25 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--entries", type=int, default=100_000)
     parser.add_argument("--buckets", type=int, action="append", help="indexes the entries are divided among (1, 2000)")
     parser.add_argument(
-        "--filled", type=Path, help="a database that an earlier run's step `fill` made, with one bucket"
+        "--at-once",
+        action="store_true",
+        help="write the rows past the cache, where recording takes hours",
+    )
+    parser.add_argument(
+        "--filled",
+        metavar="DATABASE",
+        help="path or URL of a database that is there already: one with one bucket that an earlier run filled, "
+        "or a copy of it that `antiphon db copy` made (PostgreSQL)",
     )
     parser.add_argument("--json", type=Path)
-    parser.add_argument("--step", choices=("fill", "measure", "complete"), help=argparse.SUPPRESS)
-    parser.add_argument("--database", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--step", choices=("fill", "fill-at-once", "measure", "complete"), help=argparse.SUPPRESS)
+    parser.add_argument("--database", help=argparse.SUPPRESS)
     chosen = parser.parse_args(arguments)
     buckets = chosen.buckets or [1, 2_000]
     if chosen.step:
         steps: dict[str, Callable[[], Any]] = {
             "fill": lambda: fill(chosen.database, chosen.entries, buckets[0]),
+            "fill-at-once": lambda: asyncio.to_thread(fill_at_once, chosen.database, chosen.entries, buckets[0]),
             "measure": lambda: measure(chosen.database, chosen.entries, buckets[0]),
             "complete": lambda: complete(chosen.database),
         }
@@ -282,12 +381,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
     }
     for number in [1] if chosen.filled else buckets:
         with tempfile.TemporaryDirectory() as folder:
-            database = chosen.filled or Path(folder) / "scale.db"
+            database = chosen.filled or str(Path(folder) / "scale.db")
             run: dict[str, Any] = {}
             if not chosen.filled:
-                run["recording"] = _in_its_own_process("fill", database, chosen.entries, number)
+                step = "fill-at-once" if chosen.at_once else "fill"
+                run["recording"] = _in_its_own_process(step, database, chosen.entries, number)
+            # Twice: the first start may have to make the index, the second finds what the first left behind.
+            first = _in_its_own_process("measure", database, chosen.entries, number)
+            run["first_start"] = {key: first[key] for key in ("start_s", "index_s", "resident_mib")}
             run |= _in_its_own_process("measure", database, chosen.entries, number)
-            run["resident_with_embedders_mib"] = _in_its_own_process("complete", database, chosen.entries, number)
+            if not (chosen.filled or chosen.at_once):  # the same, whatever the number
+                run["resident_with_embedders_mib"] = _in_its_own_process("complete", database, chosen.entries, number)
             results[f"in_{number}_buckets"] = run
     print(json.dumps(results, indent=2))
     if chosen.json:
