@@ -126,16 +126,16 @@ async def test_a_rebuild_that_fails_stays_due(cache: Cache, monkeypatch: pytest.
     cache.record(ask(CAPITAL), say("Lisbon"))
     await cache.flush()
 
-    def broken(connection: Connection, now: float) -> object:
+    def broken(connection: Connection) -> object:
         raise OSError("the disk is gone")
 
-    real = reads.all_vectors
-    monkeypatch.setattr(reads, "all_vectors", broken)
+    real = reads.numbers_by_bucket
+    monkeypatch.setattr(reads, "numbers_by_bucket", broken)
     assert cache._rebuilder.ask()
     await asyncio.to_thread(cache._rebuilder.run)
     assert cache._rebuilder.due
     assert (await cache.search(ask(REWORDED)))[1] is not None  # with the old one
-    monkeypatch.setattr(reads, "all_vectors", real)
+    monkeypatch.setattr(reads, "numbers_by_bucket", real)
     await asyncio.to_thread(cache._rebuilder.run)
     assert not cache._rebuilder.due
     assert cache.failures.counts()["rebuild.error"] == 1
@@ -153,18 +153,18 @@ def test_changes_during_a_rebuild_are_in_the_new_index_whether_it_saw_them_or_no
     for number in range(1, 4):
         index.add(HERE, [number], unit(number))
 
-    def all_vectors(connection: object, now: float) -> list[reads.StoredVectors]:
-        rows = np.concatenate([unit(n) for n in (1, 2, 3)]).astype(np.float16)
-        read = reads.StoredVectors(HERE.partition, HERE.identity, HERE.space, np.array([1, 2, 3]), rows)
+    def load(*_: object, **__: object) -> object:
+        read = VectorIndex()
+        read.add(HERE, [1, 2, 3], np.concatenate([unit(n) for n in (1, 2, 3)]))
         # While it is being loaded: one is removed that was read, one comes that was not read, one that was comes again.
         index.remove(HERE, [2])
         index.add(HERE, [7], unit(7))
         index.remove(HERE, [3])
         index.add(HERE, [3], unit(3))
         assert len(index.search(HERE, unit(1)[0], 9)) == 3  # searches go on
-        return [read]
+        return read._shelves, 0
 
-    monkeypatch.setattr(reads, "all_vectors", all_vectors)
+    monkeypatch.setattr("store.index.load", load)
     index.rebuild(None, 0.0, Failures())  # type: ignore[arg-type]
     assert sorted(number for number, _ in index.search(HERE, unit(1)[0], 9)) == [1, 3, 7]
     assert index.search(HERE, unit(7)[0], 1)[0][0] == 7
