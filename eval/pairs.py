@@ -32,7 +32,7 @@ from fingerprint.keys import Scope, exact_key, identity_key, identity_parts, par
 from fingerprint.signals import signals_of
 from store.cache import Cache
 from store.confidence import load, thresholds
-from store.settings import StoreSettings
+from store.settings import CheckSettings, StoreSettings
 from store.types import Answer, Decision, Policy, Query, ReuseConfidence
 
 __all__ = ["Outcome", "figures", "measure", "run", "table"]
@@ -128,11 +128,12 @@ async def measure(
     labels: Sequence[Pair] | None = None,
     console: Console | None = None,
     window_rounds: int | None = None,
+    checks: CheckSettings | None = None,
 ) -> list[Outcome]:
     """Ask every pair; outcomes in the order of ``pairs`` (with ``shared``, without those left out).
 
     ``labels`` are the pairs that say which turns are equivalent, where ``pairs`` is only a part of them;
-    ``window_rounds`` replaces the store's own setting.
+    ``window_rounds`` replaces the store's own setting; ``checks`` says whether suspects are served (by default not).
     """
     settings = StoreSettings(
         url="sqlite://",
@@ -145,7 +146,9 @@ async def measure(
     if window_rounds is not None:
         settings = settings.model_copy(update={"window_rounds": window_rounds})
     classes = _Classes(pairs if labels is None else labels)
-    cache = await Cache.open(settings, embedder=embedder, confidence=confidence, policy=policy)
+    cache = await Cache.open(
+        settings, embedder=embedder, confidence=confidence, policy=policy, checks=checks or CheckSettings()
+    )
     stored: dict[str, Turn] = {}
     outcomes: list[Outcome] = []
 

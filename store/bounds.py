@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from functools import lru_cache
 
-__all__ = ["at_least", "clopper_pearson_upper", "needed_without_error", "sequence_upper"]
+__all__ = ["at_least", "clopper_pearson_upper", "is_below", "needed_without_error", "sequence_upper"]
 
 _STEPS = 60  # halvings: an interval of length 1 shrinks below the precision of a float
 
@@ -73,33 +73,39 @@ def sequence_upper(wrong: int, trials: int, alpha: float = 0.05, around: float =
     _check(wrong, trials, alpha)
     if trials == 0 or wrong == trials:
         return 1.0
-    a = 0.5
-    b = a * (2.0 / around - 1.0)
-    right = trials - wrong
-    mixture = _log_beta(a + wrong, b + right) - _log_beta(a, b)
-    limit = -math.log(alpha)
-
-    def excluded(p: float) -> bool:
-        return mixture - (wrong * math.log(p) if wrong else 0.0) - right * math.log1p(-p) >= limit
-
     low, high = wrong / trials, 1.0
     for _ in range(_STEPS):
         middle = (low + high) / 2
         if middle in (low, high):
             break
-        low, high = (low, middle) if excluded(middle) else (middle, high)
+        low, high = (low, middle) if _excluded(middle, wrong, trials, alpha, around) else (middle, high)
     return high
+
+
+def is_below(rate: float, wrong: int, trials: int, alpha: float = 0.05) -> bool:
+    """Whether `sequence_upper` (tight around ``rate``) is at most ``rate``, at a sixtieth of its cost."""
+    _check(wrong, trials, alpha)
+    return trials > 0 and wrong < rate * trials and _excluded(rate, wrong, trials, alpha, rate)
+
+
+def _excluded(p: float, wrong: int, trials: int, alpha: float, around: float) -> bool:
+    """Whether the mixture martingale has reached 1 / alpha under a rate of ``p``."""
+    a = 0.5
+    b = a * (2.0 / around - 1.0)
+    right = trials - wrong
+    mixture = _log_beta(a + wrong, b + right) - _log_beta(a, b)
+    return mixture - (wrong * math.log(p) if wrong else 0.0) - right * math.log1p(-p) >= -math.log(alpha)
 
 
 @lru_cache(maxsize=256)
 def needed_without_error(rate: float, alpha: float = 0.05) -> int:
     """How many right observations, none wrong, bring `sequence_upper` (tight around ``rate``) down to ``rate``."""
     low, high = 0, 1
-    while sequence_upper(0, high, alpha, rate) > rate:
+    while not is_below(rate, 0, high, alpha):
         low, high = high, high * 2
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (low, middle) if sequence_upper(0, middle, alpha, rate) <= rate else (middle, high)
+        low, high = (low, middle) if is_below(rate, 0, middle, alpha) else (middle, high)
     return high
 
 

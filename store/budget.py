@@ -32,7 +32,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
-from store.bounds import at_least, needed_without_error, sequence_upper
+from store.bounds import at_least, is_below, needed_without_error, sequence_upper
 from store.types import KINDS, Kind, Policy
 
 __all__ = ["CLOSED", "Budget", "KindReport", "Observation"]
@@ -214,7 +214,7 @@ class Budget:
             supposed = believed if level >= ladder.prior else 0
             if not supposed and trials < needed:
                 continue  # too few observations to decide anything, whatever they say
-            if sequence_upper(wrong, trials + supposed, self.alpha, self._around) > self.limit:
+            if not is_below(self.limit, wrong, trials + supposed, self.alpha):
                 break
             lowest = level
         return lowest

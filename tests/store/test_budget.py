@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from store.bounds import clopper_pearson_upper, needed_without_error, sequence_upper
+from store.bounds import clopper_pearson_upper, is_below, needed_without_error, sequence_upper
 from store.budget import CLOSED, Budget, Observation
 from store.types import KINDS, Policy
 
@@ -39,6 +39,7 @@ def test_a_bound_for_every_look_is_wider_than_one_for_a_single_look_and_never_be
     assert bad / trials <= upper <= 1
     assert upper >= clopper_pearson_upper(bad, trials) - 1e-9
     assert upper >= sequence_upper(bad, trials + 1) or bad == trials
+    assert is_below(0.02, bad, trials) == (sequence_upper(bad, trials, 0.05, 0.02) <= 0.02)
 
 
 def test_looking_after_every_observation_breaks_the_bound_as_rarely_as_promised() -> None:

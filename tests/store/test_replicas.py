@@ -262,3 +262,19 @@ async def test_a_process_that_heard_nothing_for_long_forgets_everything(pair: Pa
     await until(lambda: len(other._memory) == 0)
     assert await one.retract(entry)
     assert await other.exact(ask(CAPITAL)) is None
+
+
+@pytest.mark.slow
+async def test_a_question_that_one_barred_the_other_does_not_serve_and_its_evidence_counts_for_both(pair: Pair) -> None:
+    one, other = pair
+    one.record(ask(CAPITAL), say("Lisbon"))
+    assert await one.flush()
+    entry = await served_by(other, CAPITAL)
+    for _ in range(3):
+        await asyncio.wrap_future(
+            one.checks.checked(entry, ask(CAPITAL).exact_key, "exact", 1.0, wrong=True, source="hit")
+        )
+    await until(lambda: other.exact_now(ask(CAPITAL)) is None)
+    assert await other.exact(ask(CAPITAL)) is None
+    await until(lambda: other.checks.report()[0].observations == 3)
+    assert other.checks.report()[0].wrong == one.checks.report()[0].wrong == 3
