@@ -466,6 +466,7 @@ def decision_as_json(decision: Decision) -> dict[str, Any]:
                 "entry": judgement.entry_id,
                 "similarity": round(judgement.similarity, 6),
                 "same_place": judgement.same_place,
+                "direct": judgement.direct,
                 "confidence": round(judgement.confidence, 6),
                 "objections": list(judgement.objections),
                 "relations": plain(judgement.relations),

@@ -321,6 +321,7 @@ def say_decision(decision: Json) -> None:
     say(f"{decision['level']}: {decision['reason']} (confidence {decision['confidence']:.3f}{chosen})")
     for number, candidate in enumerate(decision["candidates"], 1):
         place = ", same place" if candidate["same_place"] else ""
+        place += ", the same numbered thing" if candidate.get("direct") else ""
         say(
             f"{number}. {candidate['entry']}: similarity {candidate['similarity']:.3f}, "
             f"confidence {candidate['confidence']:.3f}{place}"

@@ -75,6 +75,7 @@ def decide(
             confidence=0.0 if vetoes else _probability(confidence.first(query, candidate)),
             relations=relations,
             objections=vetoes,
+            direct=candidate.direct,
         )
         if not thorough and not close and not vetoes and judgement.confidence >= policy.verify:
             judgement = _closely(query, candidate, judgement, confidence)

@@ -115,6 +115,7 @@ class Judgement:
     confidence: float  # 0 … 1, calibrated; 0.0 where a guard objected before it was asked
     relations: tuple[Relation, ...] = ()
     objections: tuple[str, ...] = ()  # names of the guards that vetoed
+    direct: bool = False  # both ask the same of the same numbered thing
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,7 @@ import statistics
 import subprocess
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -36,15 +37,14 @@ from eval.guards import half_of
 from eval.statistics import wilson
 from fingerprint.conversation import Turn
 from fingerprint.facts import objections
-from fingerprint.keys import Scope, exact_key, identity_key, identity_parts, partition_key
 from store.opinion import NoOpinion, Scale, messages_of, yes_share
-from store.types import Query
 
 __all__ = ["main"]
 
 _ANSWER_TOKENS: Final = 64
 _TOP: Final = 20
 _TIMEOUT_S: Final = 600.0
+_AT_ONCE: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,12 +77,6 @@ def chosen(count: int) -> list[Pair]:
     return found
 
 
-def _query(turn: Turn) -> Query:
-    parts = identity_parts("chat.completions", {"model": "any"}, turn)
-    partition, identity = partition_key(Scope(credential="eval")), identity_key(parts)
-    return Query(turn, partition, identity, parts, exact_key(partition, identity, turn), None)
-
-
 def answer_to(client: httpx.Client, model: str, turn: Turn) -> str:
     """What the model itself says to a conversation."""
     messages = [{"role": m.role, "content": m.text} for m in turn.messages]
@@ -92,10 +86,10 @@ def answer_to(client: httpx.Client, model: str, turn: Turn) -> str:
     return str(reply.json()["choices"][0]["message"]["content"])
 
 
-def ask(client: httpx.Client, model: str, pair: Pair) -> Asked:
+def ask(client: httpx.Client, model: str, pair: Pair, answer: str) -> Asked:
     """Ask about one pair, as `proxy.opinion` does."""
     try:
-        messages = messages_of(pair.b, pair.a, answer_to(client, model, pair.a))
+        messages = messages_of(pair.b, pair.a, answer)
     except NoOpinion:
         return Asked(pair, None, 0.0, 0, None)
     body = {
@@ -207,11 +201,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     given = parser.parse_args(arguments)
     with httpx.Client(base_url=given.url, timeout=_TIMEOUT_S, trust_env=False) as client:
         model = given.model or str(client.get("/v1/models").json()["data"][0]["id"])
+        pairs = chosen(given.pairs)
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            answers = list(pool.map(lambda pair: answer_to(client, model, pair.a), pairs))
+        print(f"{len(answers)} answers", flush=True)
         asked = []
-        for number, pair in enumerate(chosen(given.pairs), 1):
-            asked.append(ask(client, model, pair))
-            if number % 20 == 0:
-                print(f"{number} asked", flush=True)
+        for pair, answer in zip(pairs, answers, strict=True):  # one at a time: what a question costs
+            asked.append(ask(client, model, pair, answer))
+            if len(asked) % 20 == 0:
+                print(f"{len(asked)} asked", flush=True)
     found = figures(asked)
     print(json.dumps(found, indent=1))
     if given.json:
