@@ -501,7 +501,7 @@ def main() -> int:
         raise SystemExit(f"{options.data} is not there")
     embedder = load_router()
     began = time.monotonic()
-    work = asyncio.run(build(options.data, embedder, scripts=options.scripts, users=options.users))
+    work, left_out = asyncio.run(build(options.data, embedder, scripts=options.scripts, users=options.users))
     _say(f"workload: {len(work)} conversations ({time.monotonic() - began:.0f} s)")
     hows: dict[str, int] = {}
     for conversation in work:
@@ -512,6 +512,7 @@ def main() -> int:
             "conversations": len(work),
             "turns": sum(len(one.asks) for one in work),
             "turns_by_wording": dict(sorted(hows.items())),
+            "wordings_left_out": dict(sorted(left_out.items())),
             "spread_s": options.spread_s,
             "think_s": options.think_s,
             "kv_pool_tokens": options.pool,

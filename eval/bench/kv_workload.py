@@ -1,16 +1,17 @@
 """The workload of ``eval.bench.kv``: many users who ask what others asked, in other words, and then something new.
 
-Questions and most rewordings are those of ``../shared/data/families`` (single questions); where a family has none that
-is recognised, its own question with a courtesy around it. The benchmark measures what a hit saves, not how many there
-are (``antiphon eval pairs`` measures that), so each wording is tried on the present decision first: of up to
-`TRIES` wordings the first that is recognised is taken, else the last. How many are served in the end is reported.
+Questions and rewordings are those of ``../shared/data/families`` (single questions); where a family has none that will
+do, its own question with a courtesy around it. The benchmark measures what a hit saves, not how many there are
+(``antiphon eval pairs`` measures that). So a wording must say the same and no more (one with background of its user's
+is never replaced in a history), and each is tried on the present decision first: of up to `TRIES` the first that is
+recognised is taken, else the last. What was left out for which reason, and how many are served in the end, is reported.
 """
 
 from __future__ import annotations
 
 import json
 import random
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,7 @@ from typing import Any, Final, Literal
 
 from fingerprint.conversation import Message, Turn
 from fingerprint.embedding.base import TextEmbedder
+from fingerprint.facts.interchange import says_otherwise
 from fingerprint.keys import IdentityParts, Scope, exact_key, identity_key, partition_key, place_key
 from store import confidence
 from store.cache import Cache
@@ -88,7 +90,7 @@ def _wordings(family: dict[str, Any], chance: random.Random) -> Iterator[tuple[s
     chance.shuffle(told)
     courtesies = list(_COURTESIES)
     chance.shuffle(courtesies)
-    yield from told[:2]
+    yield from told
     for form in courtesies:
         small = question[:1].lower() + question[1:] if form.startswith(("Hey", "Quick", "Please")) else question
         yield "courtesy", form.format(small)
@@ -146,14 +148,20 @@ class Trial:
 _OTHER_PARTS: Final = tuple(name for name in IdentityParts.__dataclass_fields__ if name not in ("endpoint", "model"))
 
 
-async def build(data: Path, embedder: TextEmbedder, *, scripts: int, users: int, seed: int = 7) -> list[Conversation]:
-    """Make ``scripts`` × (1 + ``users``) conversations of 5 to 8 turns, those of the first users first."""
+async def build(
+    data: Path, embedder: TextEmbedder, *, scripts: int, users: int, seed: int = 7
+) -> tuple[list[Conversation], Counter[str]]:
+    """Make ``scripts`` × (1 + ``users``) conversations of 5 to 8 turns, those of the first users first.
+
+    Also returns how many wordings were looked at and left out: "tells otherwise", "not recognised".
+    """
     chance = random.Random(seed)
     domains = _families(data)
     chosen = sorted(domains, key=lambda name: (-len(domains[name]), name))[:scripts]
     others = [family for name in sorted(domains) if name not in chosen for family in domains[name]]
     chance.shuffle(others)
     trial = await Trial.open(embedder)
+    left_out: Counter[str] = Counter()
     begun: list[Conversation] = []
     later: list[Conversation] = []
     try:
@@ -171,12 +179,12 @@ async def build(data: Path, embedder: TextEmbedder, *, scripts: int, users: int,
             begun.append(Conversation(number, True, system, (*asks, *_new(others, chance))))
             used: set[str] = set()
             for user in range(users):
-                asks = await _again(trial, system, script, chance, used, user)
+                asks = await _again(trial, system, script, chance, used, user, left_out)
                 later.append(Conversation(number, False, system, (*asks, *_new(others, chance))))
     finally:
         await trial.close()
     chance.shuffle(later)
-    return begun + later
+    return begun + later, left_out
 
 
 def _new(others: list[dict[str, Any]], chance: random.Random) -> list[Ask]:
@@ -184,7 +192,13 @@ def _new(others: list[dict[str, Any]], chance: random.Random) -> list[Ask]:
 
 
 async def _again(
-    trial: Trial, system: str, script: list[dict[str, Any]], chance: random.Random, used: set[str], user: int
+    trial: Trial,
+    system: str,
+    script: list[dict[str, Any]],
+    chance: random.Random,
+    used: set[str],
+    user: int,
+    left_out: Counter[str],
 ) -> list[Ask]:
     """One later user's wordings of a script's questions."""
     asks: list[Ask] = []
@@ -195,10 +209,14 @@ async def _again(
         for how, text in _wordings(family, chance):
             if text in used:
                 continue
+            if says_otherwise(family["base"]["messages"][0]["content"], text):
+                left_out["tells otherwise"] += 1
+                continue
             tried.append(Ask(text, "again", how))
             answer = await trial.served(trial.query(system, said, text))
             if answer is not None or len(tried) == TRIES:
                 break
+            left_out["not recognised"] += 1
         ask = tried[-1]
         used.add(ask.text)
         asks.append(ask)

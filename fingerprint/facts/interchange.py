@@ -51,7 +51,7 @@ def says_otherwise(one: str, other: str) -> str:
             return "background"
         if any(token.capital and not _opens(sentence, token) for sentence, token in words):
             return "names"
-        if any(not token.low.isalpha() for _, token in words):
+        if any(letter.isdigit() for _, token in words for letter in token.low):
             return "numbers"
     if max(len(extra), len(missing)) > _MOST_UNMATCHED:
         return "words"
