@@ -16,10 +16,10 @@ command -v lscpu >/dev/null || {
   echo "launch.sh: SGLang needs the program lscpu (Debian: apt install util-linux)" >&2
   exit 1
 }
-[ -x "$backend_env/bin/python" ] && [ -f "$model_path/config.json" ] || {
+if ! [ -x "$backend_env/bin/python" ] || ! [ -f "$model_path/config.json" ]; then
   echo "launch.sh: $backend_env or $model_path is not there; run make backend" >&2
   exit 1
-}
+fi
 
 # On few cores OpenMP threads that spin while they wait starve the ones that work: decoding falls to 1 token/s.
 export OMP_WAIT_POLICY=PASSIVE GOMP_SPINCOUNT=0
