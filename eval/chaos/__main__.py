@@ -35,6 +35,8 @@ def main() -> int:
     if unknown:
         parser.error(f"unknown: {', '.join(sorted(unknown))}; known are {', '.join(SCENARIOS)}")
     report: dict[str, Any] = {}
+    if options.names and options.json and options.json.exists():  # the others stay as they were
+        report = json.loads(options.json.read_text("utf-8"))
     load_before = os.getloadavg()[0]
     for name in options.names or SCENARIOS:
         began = time.monotonic()

@@ -227,7 +227,7 @@ async def backend_lies(scale: float) -> Outcome:
             got = await asyncio.gather(*(ask(stand.proxy.port, q, stream=stream) for q, stream in asked))
             await stand.mode("ok")
             again = await asyncio.gather(*(ask(stand.proxy.port, q, stream=stream) for q, stream in asked))
-            out.claims[f"{mode}: nothing of it is stored"] = all(one.right and one.reuse == "miss" for one in again)
+            out.claims[f"{mode}: nothing of it is stored"] = all(one.right and one.reuse != "answer" for one in again)
             if mode in _BROKEN:
                 told = all(one.status == 502 or (one.status == 0 and one.why != "no reply in time") for one in got)
                 out.claims[f"{mode}: callers see an error, never an end"] = told
@@ -285,7 +285,7 @@ async def database_locked(scale: float) -> Outcome:
         await stand.written()
         out.figures["seconds until all is written"] = round(time.monotonic() - began, 2)
         promised = {got.headers.get("x-antiphon-entry", "") for got in load.results if got.right} - {""}
-        missing = promised - await stand.committed()
+        missing = promised - await stand.committed(active=False)  # some may have been asked for again, and replaced
     out.claims["no request fails"] = not failing(load.results)
     out.claims["every answer that was said to be stored is stored"] = not missing
     out.figures["requests while locked"] = len(during)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import json
+from pathlib import Path
 
 import pytest
 
+from eval.chaos.report import filled, table
 from eval.chaos.scenarios import SCENARIOS
 from eval.chaos.stand import Got
 
@@ -35,3 +38,20 @@ def test_an_answer_to_another_question_or_half_of_one_is_not_right() -> None:
     assert not got("a 1", whole[:-4]).right
     assert not got("a 1", events, "text/event-stream").right
     assert not got("a 1", whole, status=502).right
+
+
+def test_the_documentation_shows_the_committed_report() -> None:
+    root = Path(__file__).resolve().parents[2]
+    page = (root / "docs" / "faults.md").read_text()
+    report = json.loads((root / "docs" / "results" / "chaos.json").read_text())
+    assert filled(page, report) == page
+    assert set(report) == {*SCENARIOS, "taken"}
+    for name in SCENARIOS:
+        assert f"| `{name}` | " in page
+
+
+def test_a_claim_that_does_not_hold_is_named_in_the_report() -> None:
+    outcome = {"holds": False, "claims": {"a": True, "b": False}, "figures": {"ms": {"n": 2, "p50": 1.0, "p95": 2.0}}}
+    taken = {"commit": "c", "date": "d", "cores": 2, "machine": "m", "python": "p", "load_before": 1}
+    shown = table({"x": outcome, "taken": taken})
+    assert "| `x` | 1 of 2; not: b | ms p50 1.0, p95 2.0 (n 2) |" in shown
