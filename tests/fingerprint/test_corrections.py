@@ -6,8 +6,6 @@ that is missed serves what was just refused.
 
 from __future__ import annotations
 
-import pytest
-
 from fingerprint.chat import turn_from_messages
 from fingerprint.signals import Signals, signals_of
 
@@ -528,29 +526,21 @@ def read(text: str, before: dict[str, str], question: str = "How does it work?")
     return signals_of(turn_from_messages(messages))
 
 
-@pytest.mark.parametrize("text", CORRECTIONS)
-def test_it_corrects_what_was_answered(text: str) -> None:
-    assert read(text, STATED).correction
+def test_they_correct_what_was_answered() -> None:
+    assert [text for text in CORRECTIONS if not read(text, STATED).correction] == []
 
 
-@pytest.mark.parametrize("text", OTHERS)
-def test_it_corrects_nothing(text: str) -> None:
-    assert not read(text, STATED).correction
+def test_the_others_correct_nothing_after_a_statement_or_a_question() -> None:
+    assert [text for text in OTHERS for before in (STATED, ASKED) if read(text, before).correction] == []
 
 
-@pytest.mark.parametrize("text", ANSWERS)
-def test_to_a_question_it_is_an_answer(text: str) -> None:
-    assert not read(text, ASKED).correction
+def test_to_a_question_they_are_answers() -> None:
+    assert [text for text in ANSWERS if read(text, ASKED).correction] == []
 
 
-@pytest.mark.parametrize("text", OTHERS)
-def test_nor_does_it_after_a_question(text: str) -> None:
-    assert not read(text, ASKED).correction
-
-
-@pytest.mark.parametrize("text", [*CORRECTIONS, *OTHERS, *ANSWERS])
-def test_at_the_first_turn_there_is_nothing_to_correct(text: str) -> None:
-    assert not signals_of(turn_from_messages([{"role": "user", "content": text}])).correction
+def test_at_the_first_turn_there_is_nothing_to_correct() -> None:
+    first = [turn_from_messages([{"role": "user", "content": text}]) for text in (*CORRECTIONS, *OTHERS, *ANSWERS)]
+    assert [turn.message.text for turn in first if signals_of(turn).correction] == []
 
 
 def test_a_correction_stays_one_in_capitals_with_curly_apostrophes_and_behind_a_courtesy() -> None:

@@ -116,6 +116,7 @@ async def test_a_cold_entry_goes_and_a_popular_one_stays(open_cache: Open, clock
         await cache.close()
 
 
+@pytest.mark.slow
 async def test_what_takes_too_many_bytes_makes_room(open_cache: Open) -> None:
     import random
 
