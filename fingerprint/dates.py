@@ -9,9 +9,10 @@ from __future__ import annotations
 import re
 import tomllib
 import unicodedata
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date, timedelta
+from functools import lru_cache
 from importlib import resources
 from typing import Any, Final, Literal, TypeAlias
 
@@ -23,7 +24,8 @@ __all__ = ["Relative", "agree", "relative_dates", "relative_dates_of", "resolve"
 Unit: TypeAlias = Literal["day", "week", "month", "quarter", "year"]
 
 _UNITS: Final[tuple[Unit, ...]] = ("day", "week", "month", "quarter", "year")
-_READ: Final = 4_000  # characters of a message; of a longer one the beginning and the end, half each
+_READ: Final = 2_000  # characters of a message; of a longer one the beginning and the end, half each
+_AROUND: Final = 40  # characters before and after a hint in which all of an expression lies
 _MOST: Final = 36_500  # of a unit: further away it is no date but a way of speaking
 _APOSTROPHES: Final = str.maketrans("’‘ʼ＇", "''''")
 
@@ -40,20 +42,24 @@ def relative_dates(text: str) -> frozenset[Relative]:
     """Return the relative dates a text speaks of; none where it speaks of none."""
     if len(text) > _READ:
         text = f"{text[: _READ // 2]}\n{text[-_READ // 2 :]}"
+    return _relative_dates(text)
+
+
+@lru_cache(maxsize=4096)  # a conversation's messages come again with each of its turns
+def _relative_dates(text: str) -> frozenset[Relative]:
     text = text.translate(_APOSTROPHES)
     if not text.isascii():
         text = unicodedata.normalize("NFKC", text)
     text = text.lower()
-    if not any(hint in text for hint in _HINTS):  # most texts; the patterns take a hundred times longer
+    if not any(hint in text for hint in _HINTS):  # most texts
         return frozenset()
     tables = [_TABLES[name] for name in sorted(languages_in(text, language_of(text))) if name in _TABLES]
-    found: set[Relative] = set()
-    for table in tables:
-        if not any(hint in text for hint in table.hints):
-            continue
-        for match in table.pattern.finditer(text):
-            found.add(table.meaning(match))
-    return frozenset(found)
+    return frozenset(
+        table.meaning(match)
+        for table in tables
+        for start, end in table.places(text)
+        for match in table.pattern.finditer(text, start, end)
+    )
 
 
 def relative_dates_of(turn: Turn) -> frozenset[Relative]:
@@ -103,6 +109,25 @@ class _Table:
     numbers: Mapping[str, int]
     number: re.Pattern[str]
     hints: tuple[str, ...]
+
+    def places(self, text: str) -> Iterator[tuple[int, int]]:
+        """Yield the stretches of a text around its hints: the pattern need not look elsewhere."""
+        found: set[int] = set()
+        for hint in self.hints:
+            position = text.find(hint)
+            while position >= 0:
+                found.add(position)
+                position = text.find(hint, position + len(hint))
+        start = end = -1
+        for position in sorted(found):
+            if start >= 0 and end >= position - _AROUND:
+                end = position + _AROUND
+                continue
+            if start >= 0:
+                yield start, end
+            start, end = max(0, position - _AROUND), position + _AROUND
+        if start >= 0:
+            yield start, end
 
     def meaning(self, match: re.Match[str]) -> Relative:
         group = match.lastgroup or ""

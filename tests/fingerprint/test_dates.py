@@ -125,3 +125,11 @@ def test_a_span_and_the_next_one_are_two_and_resolve_stepwise(unit: str, offset:
 def test_absurd_numbers_are_no_fault(number: int) -> None:
     for text in (f"{number} days ago", f"{number} weeks ago", f"in {number} years", f"{number}天前"):
         resolve(relative_dates(text), TODAY)
+
+
+@given(st.integers(0, 300), st.integers(0, 300), st.sampled_from(["x", " ", "word ", "天"]))
+def test_it_is_found_wherever_it_stands(before: int, after: int, padding: str) -> None:
+    text = f"{padding * before} the day before yesterday {padding * after}"
+    if len(text) <= 2_000:
+        assert Relative("day", -2) in relative_dates(text)
+        assert Relative("day", -1) not in relative_dates(text)

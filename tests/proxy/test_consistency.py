@@ -58,14 +58,14 @@ def test_after_a_correction_nobody_meets_what_was_said_about_the_old_plan(backen
         assert say(proxy, second, PLAN).reuse == "answer"
         corrected = say(proxy, second, "no, I meant by rail")
         assert (corrected.reuse, corrected.headers["x-antiphon-reason"]) == ("bypass", "correction: denial")
-        assert say(proxy, second, GO).reuse == "miss"
+        assert say(proxy, second, GO).reuse != "answer"
         until(lambda: states(proxy).get(GO) is not None)
         rows = admin(proxy, "/entries").json["entries"]
         assert {row["state"] for row in rows if row["question"] == PLAN} == {"suspect"}
         assert {row["state"] for row in rows if row["answer"] == old[:500]} >= {"frozen"}
         # Asked afresh by somebody else, the plan is made anew.
         third: list[dict[str, str]] = []
-        assert say(proxy, third, PLAN).reuse == "miss"
+        assert say(proxy, third, PLAN).reuse != "answer"
 
 
 def test_a_correction_reaches_an_answer_that_only_the_session_shares(backend: Backend) -> None:
