@@ -42,7 +42,7 @@ def measure(turns: int, *, threads: int, minutes: float | None, seed: int, keep:
         log = folder / "log.jsonl"
         # In a process of its own: the data it is made from must not count as memory of the audit.
         subprocess.run([sys.executable, "-m", "eval.bench.audit_log", str(log), str(turns), str(seed)], check=True)
-        truth: list[int] = json.loads(log.with_suffix(".truth.json").read_text("utf-8"))
+        truth: list[int | None] = json.loads(log.with_suffix(".truth.json").read_text("utf-8"))
         kinds: Counter[str] = Counter()
         asked: set[int] = set()
         counts: Counter[str] = Counter()
@@ -55,14 +55,15 @@ def measure(turns: int, *, threads: int, minutes: float | None, seed: int, keep:
                 marks["judging"], marks["judging_cpu"] = time.perf_counter(), time.process_time()
             kinds[outcome.kind] += 1
             question = truth[outcome.number]
-            counts["repeats"] += question in asked
-            asked.add(question)
-            if outcome.served:
-                assert outcome.earlier is not None
-                right = truth[outcome.earlier] == question
-                counts["right"] += right
-                counts["right_reworded"] += right and outcome.kind != "exact"
-                counts["served_reworded"] += outcome.kind != "exact"
+            if question is not None:
+                counts["known"] += 1
+                counts["repeats"] += question in asked
+                asked.add(question)
+            if outcome.kind in ("reworded", "in context") and outcome.earlier is not None:
+                other = truth[outcome.earlier]
+                if question is not None and other is not None:
+                    counts["judged_reworded"] += 1
+                    counts["right_reworded"] += other == question
             counts["turns"] += 1
             if minutes is not None and time.perf_counter() - started > 60 * minutes:
                 raise _Enough
@@ -83,7 +84,6 @@ def measure(turns: int, *, threads: int, minutes: float | None, seed: int, keep:
         except _Enough:
             pass
         ended, cpu_ended = time.perf_counter(), time.process_time()
-    served = sum(kinds[kind] for kind in ("exact", "reworded", "in context"))
     judged = counts["turns"]
     wall, used = ended - started, cpu_ended - cpu
     return {
@@ -100,14 +100,11 @@ def measure(turns: int, *, threads: int, minutes: float | None, seed: int, keep:
         "peak_memory_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
         "load_average": [round(load_before, 1), round(os.getloadavg()[0], 1)],
         "kinds": {kind: kinds[kind] for kind in KINDS},
-        "repeats_in_truth": counts["repeats"],
-        "served": served,
-        "served_right": counts["right"],
-        "served_right_rate": counts["right"] / served if served else None,
-        "served_right_ci": list(wilson(counts["right"], served)),
-        "reworded_served": counts["served_reworded"],
-        "reworded_right": counts["right_reworded"],
-        "reworded_right_ci": list(wilson(counts["right_reworded"], counts["served_reworded"])),
+        "turns_with_known_question": counts["known"],
+        "of_these_asked_before": counts["repeats"],
+        "reworded_with_known_truth": counts["judged_reworded"],
+        "of_these_right": counts["right_reworded"],
+        "of_these_right_ci": list(wilson(counts["right_reworded"], counts["judged_reworded"])),
     }
 
 

@@ -3,7 +3,8 @@
 What is asked follows Zipf's law over *questions* (a question is a set of conversations that the labels call
 equivalent), and each time one of the question's wordings is drawn. Which repeats are exact, reworded or in context
 follows from that. The data hold too few questions for a long log, and real ones are often about another number: a share
-of the requests has its numbers replaced by others, which makes it a question of its own, near to all its siblings.
+of the requests has its numbers replaced by others, near to all its siblings. Of those it is not known what they have in
+common with others (a number may matter or not), so truth knows nothing of them.
 """
 
 from __future__ import annotations
@@ -78,20 +79,20 @@ def _of_turn(turn: Turn) -> Conversation:
     return [{"role": m.role, "content": m.text} for m in turn.messages]
 
 
-def records(count: int, seed: int = 0) -> Iterator[tuple[int, Record]]:
-    """Yield (question, record) of ``count`` requests over a week, oldest first."""
+def records(count: int, seed: int = 0) -> Iterator[tuple[int | None, Record]]:
+    """Yield (question, record) of ``count`` requests over a week, oldest first; None where the truth is not known."""
     rng = random.Random(seed)
     asked = questions(seed)
     weights = [1.0 / (rank + 1) ** _EXPONENT for rank in range(len(asked))]
     chosen = rng.choices(range(len(asked)), weights, k=count)
     times = sorted(rng.uniform(0.0, _WEEK_S) for _ in range(count))
-    fresh = len(asked)
     for number, (question, time) in enumerate(zip(chosen, times, strict=True)):
         wording = rng.choice(asked[question])
+        known: int | None = question
         if rng.random() < _RENUMBERED and any(_NUMBER.search(m["content"]) for m in wording):
-            wording, question, fresh = _renumbered(wording, rng), fresh, fresh + 1
+            wording, known = _renumbered(wording, rng), None
         yield (
-            question,
+            known,
             Record(
                 messages=list(wording),
                 answer=f"The answer to question {question}.",
@@ -126,9 +127,9 @@ def _renumbered(wording: Conversation, rng: random.Random) -> Conversation:
     return [{"role": m["role"], "content": _NUMBER.sub(other, m["content"])} for m in wording]
 
 
-def write_log(file: Path, count: int, seed: int = 0) -> list[int]:
-    """Write a log of ``count`` requests; returns the question of each. Raises `eval.data.DataMissing`."""
-    truth = []
+def write_log(file: Path, count: int, seed: int = 0) -> list[int | None]:
+    """Write a log of ``count`` requests; returns the question of each (see `records`). Raises `DataMissing`."""
+    truth: list[int | None] = []
     with file.open("wb") as out:
         for question, record in records(count, seed):
             truth.append(question)
