@@ -340,7 +340,11 @@ def _lines(plot: Lines, axes: Any) -> None:
             **steps,
         )
     if plot.log_x:
+        from matplotlib.ticker import NullFormatter
+
         axes.set_xscale("log")
+        axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+        axes.xaxis.set_minor_formatter(NullFormatter())
     if plot.xlim is not None:
         axes.set_xlim(*plot.xlim)
     if plot.ylim is not None:

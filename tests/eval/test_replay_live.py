@@ -93,6 +93,7 @@ def test_each_chain_carries_its_own_conversation_on_and_the_cache_is_seen(backen
     assert said == {seen[0].cached.text, seen[0].plain.text, seen[2].plain.text}
     report = report_on(seen, command="antiphon replay", names=["log.jsonl"])
     report.write(html=tmp_path / "r.html", json=tmp_path / "r.json")
+    assert "mathdefault" not in (tmp_path / "r.html").read_text()  # a browser shows no TeX
     document = json.loads((tmp_path / "r.json").read_text())
     rows = document["sections"]["tokens"]["tables"]["tokens"]["rows"]
     assert rows[0]["prefilled"] + rows[0]["generated"] < rows[1]["prefilled"] + rows[1]["generated"]
@@ -107,7 +108,7 @@ def test_an_interrupted_live_replay_goes_on_with_the_answers_it_had(backend: Bac
         known = {(s.conversation, s.turn): s for s in kept}
         rest = asyncio.run(play(found, proxy.url, backend.url, done=known, settle=proxy.settle))
     assert len(first) == 1 and len(first) + len(rest) == 5
-    assert [s.cached.reuse for s in rest] == ["miss", "answer", "answer", "miss"]
+    assert [s.cached.reuse for s in rest] == ["miss", "answer", "answer", "miss"], [s.cached for s in [*first, *rest]]
 
 
 def test_recorded_pauses_are_kept_at_the_speed_asked_for(backend: Backend, tmp_path: Path) -> None:
