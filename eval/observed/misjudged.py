@@ -38,7 +38,7 @@ KINDS: Final = (
 """What a group can be about, the more telling first. ``answer only``: nothing in the two turns differs."""
 
 MOST: Final = 2_000
-"""Cases that are put into groups; of more a sample is drawn, since the comparison is quadratic."""
+"""Cases that are put into groups, and right hits that remedies are weighed against; of more a sample is drawn."""
 
 _APART: Final = 0.55  # cosine distance at which two groups stay apart
 _KIND_WEIGHT: Final = 1.6  # of what conflicts, against the words
@@ -174,6 +174,8 @@ def clusters(seen: Sequence[Observation], *, seed: int = 0) -> list[Cluster]:
     right = [o for o in hits if outcome_of(o) == "right"]
     if len(bad) > MOST:
         bad = random.Random(seed).sample(bad, MOST)
+    if len(right) > MOST:  # each is parsed; the price of a remedy is then a share of these
+        right = random.Random(seed).sample(right, MOST)
     if not bad:
         return []
     kinds = [differences(o) for o in bad]
