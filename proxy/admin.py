@@ -461,6 +461,8 @@ def decision_as_json(decision: Decision) -> dict[str, Any]:
         "reason": decision.reason,
         "entry": decision.entry_id,
         "confidence": decision.confidence,
+        "kind": decision.kind,
+        "suspect": decision.suspect,
         "candidates": [
             {
                 "entry": judgement.entry_id,

@@ -82,6 +82,7 @@ def sequence_upper(wrong: int, trials: int, alpha: float = 0.05, around: float =
     return high
 
 
+@lru_cache(maxsize=65_536)
 def is_below(rate: float, wrong: int, trials: int, alpha: float = 0.05) -> bool:
     """Whether `sequence_upper` (tight around ``rate``) is at most ``rate``, at a sixtieth of its cost."""
     _check(wrong, trials, alpha)
