@@ -69,30 +69,29 @@ def test_another_callers_question_reaches_the_backend_with_a_salt_of_its_own(bac
 # -------------------------------------------------------------------------------------------------------- where it goes
 
 
-@pytest.mark.parametrize(
-    "headers",
-    [
-        {"Host": "169.254.169.254"},
-        {"X-Forwarded-Host": "169.254.169.254"},
-        {"X-Forwarded-Proto": "https", "X-Forwarded-Port": "1"},
-        {"Forwarded": "host=169.254.169.254;proto=https"},
-        {"X-Original-URL": "http://169.254.169.254/latest", "X-Rewrite-URL": "/antiphon/entries"},
-        {"X-Antiphon-Upstream": "http://169.254.169.254"},
-        {"Destination": "http://169.254.169.254/", "Proxy": "http://169.254.169.254"},
-        {"Upgrade": "h2c", "Connection": "Upgrade, HTTP2-Settings", "HTTP2-Settings": "AAMAAABkAARAAAAAAAIAAAAA"},
-    ],
-)
-def test_no_header_decides_where_a_request_goes(
-    backend: Plain, headers: dict[str, str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+ELSEWHERE: list[dict[str, str]] = [
+    {"Host": "169.254.169.254"},
+    {"X-Forwarded-Host": "169.254.169.254"},
+    {"X-Forwarded-Proto": "https", "X-Forwarded-Port": "1"},
+    {"Forwarded": "host=169.254.169.254;proto=https"},
+    {"X-Original-URL": "http://169.254.169.254/latest", "X-Rewrite-URL": "/antiphon/entries"},
+    {"X-Antiphon-Upstream": "http://169.254.169.254"},
+    {"Destination": "http://169.254.169.254/", "Proxy": "http://169.254.169.254"},
+    {"Upgrade": "h2c", "Connection": "Upgrade, HTTP2-Settings", "HTTP2-Settings": "AAMAAABkAARAAAAAAAIAAAAA"},
+]
+
+
+def test_no_header_decides_where_a_request_goes(backend: Plain, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY"):
         monkeypatch.setenv(name, f"http://127.0.0.1:{a_free_port()}")
     with running_proxy(backend.url) as proxy:
-        for path in (CHAT, "/v1/models"):
-            got = proxy.send("POST", path, b'{"messages": [{"role": "user", "content": "x"}]}', headers)
-            assert got.status == 200
-            assert backend.requests[-1].line == f"POST {path} HTTP/1.1"
-            assert backend.requests[-1].header("host") == [backend.url.removeprefix("http://")]
+        for headers in ELSEWHERE:
+            for path in (CHAT, "/v1/models"):
+                body = json.dumps({"messages": [{"role": "user", "content": str(headers)}]}).encode()
+                assert proxy.send("POST", path, body, headers).status == 200
+                assert backend.requests[-1].line == f"POST {path} HTTP/1.1"
+                assert backend.requests[-1].header("host") == [backend.url.removeprefix("http://")]
+    assert len(backend.requests) == 2 * len(ELSEWHERE)
 
 
 def test_a_redirect_of_the_backend_is_handed_on_and_not_followed() -> None:
@@ -128,11 +127,15 @@ def test_nothing_in_a_body_can_add_a_header_to_the_reply(backend: Plain, path: s
 
 
 def test_a_few_bytes_that_unpack_to_very_many_are_not_unpacked() -> None:
-    bomb = gzip.compress(b" " * (256 << 20), compresslevel=9)
+    bomb = gzip.compress(b" " * (64 << 20), compresslevel=1)
     twice = gzip.compress(bomb)
     tracemalloc.start()
     try:
-        for data, coding in ((bomb, b"gzip"), (twice, b"gzip"), (zlib.compress(b" " * (64 << 20)), b"deflate")):
+        for data, coding in (
+            (bomb, b"gzip"),
+            (twice, b"gzip"),
+            (zlib.compress(b" " * (64 << 20), level=1), b"deflate"),
+        ):
             tracemalloc.reset_peak()
             unpacked = decoded(data, coding, 8 << 20)
             assert unpacked is None or len(unpacked) <= 8 << 20
