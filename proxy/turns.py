@@ -246,7 +246,8 @@ class Turns:
                 return await self._absent(ex)
             return await self._bypass(ex, plan.bypass or "not-understood")
         if plan.correction and watching is not None and cache is not None:
-            watching.correct(cache, self._query(plan))
+            for correction in plan.corrections(self._query(plan)):
+                watching.correct(cache, correction)
         elif plan.correction and cache is not None:
             await self._fenced(
                 "invalidate",
