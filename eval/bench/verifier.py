@@ -41,7 +41,6 @@ from store.opinion import NoOpinion, Scale, messages_of, yes_share
 
 __all__ = ["main"]
 
-_ANSWER_TOKENS: Final = 64
 _TOP: Final = 20
 _TIMEOUT_S: Final = 600.0
 _AT_ONCE: Final = 8
@@ -77,10 +76,10 @@ def chosen(count: int) -> list[Pair]:
     return found
 
 
-def answer_to(client: httpx.Client, model: str, turn: Turn) -> str:
+def answer_to(client: httpx.Client, model: str, turn: Turn, tokens: int) -> str:
     """What the model itself says to a conversation."""
     messages = [{"role": m.role, "content": m.text} for m in turn.messages]
-    body = {"model": model, "messages": messages, "max_tokens": _ANSWER_TOKENS, "temperature": 0}
+    body = {"model": model, "messages": messages, "max_tokens": tokens, "temperature": 0}
     reply = client.post("/v1/chat/completions", json=body)
     reply.raise_for_status()
     return str(reply.json()["choices"][0]["message"]["content"])
@@ -197,13 +196,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--url", required=True, help="the backend")
     parser.add_argument("--model", help="default: the first the backend names")
     parser.add_argument("--pairs", type=int, default=200)
+    parser.add_argument("--answer-tokens", type=int, default=64, help="length of the stored answers (default: 64)")
     parser.add_argument("--json", type=Path, metavar="OUT")
     given = parser.parse_args(arguments)
     with httpx.Client(base_url=given.url, timeout=_TIMEOUT_S, trust_env=False) as client:
         model = given.model or str(client.get("/v1/models").json()["data"][0]["id"])
         pairs = chosen(given.pairs)
         with ThreadPoolExecutor(_AT_ONCE) as pool:
-            answers = list(pool.map(lambda pair: answer_to(client, model, pair.a), pairs))
+            answers = list(pool.map(lambda pair: answer_to(client, model, pair.a, given.answer_tokens), pairs))
         print(f"{len(answers)} answers", flush=True)
         asked = []
         for pair, answer in zip(pairs, answers, strict=True):  # one at a time: what a question costs
@@ -214,7 +214,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     print(json.dumps(found, indent=1))
     if given.json:
         document = {
-            "command": f"python -m eval.bench.verifier --pairs {given.pairs}",
+            "command": f"python -m eval.bench.verifier --pairs {given.pairs} --answer-tokens {given.answer_tokens}",
             "commit": subprocess.run(
                 ["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False
             ).stdout.strip(),
