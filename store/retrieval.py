@@ -129,8 +129,8 @@ def candidates(
 
 def _around(query: Query, one: Near, context: ContextVectors | None, name: str) -> float | None:
     """How alike the contexts are, −1 … 1; None where that says nothing."""
-    if not query.turn.history:  # not at the root: either it has another context, or it opened a topic of its own
-        return 1.0 if one.fresh and one.context == name else 0.0
+    if not query.turn.history:  # roots come first; of the rest, a topic of its own says no more than any other context
+        return 0.0
     if context is None or context.fresh or one.fresh or one.depth == 0 or one.context != name:
         return None
     if context.window is None or one.window is None:

@@ -242,6 +242,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """The command."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--families", type=int, default=60, help="conversation families of each language (default: 60)")
+    parser.add_argument("--public", type=int, default=2_000, help="pairs of each public file, at most (default: 2000)")
     parser.add_argument("--json", type=Path, metavar="OUT")
     given = parser.parse_args(arguments)
     groups: dict[str, list[Pair]] = {}
@@ -251,7 +252,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         step = max(1, len(rows) // given.families)
         groups[f"families_{lang}"] = expand_families(rows[::step][: given.families])
     for stem in ("trec_cast", "meancache_contextual"):
-        groups[stem] = load_pairs([stem])
+        pairs = load_pairs([stem])
+        groups[stem] = pairs[:: max(1, len(pairs) // given.public)][: given.public]
     library = Library(load_router())
     results: dict[str, Any] = {}
     for group, pairs in groups.items():
@@ -268,7 +270,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             )
     if given.json:
         document = {
-            "command": f"python -m eval.bench.context --families {given.families}",
+            "command": f"python -m eval.bench.context --families {given.families} --public {given.public}",
             "commit": subprocess.run(
                 ["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False
             ).stdout.strip(),
