@@ -57,25 +57,26 @@ class Store:
         self.insert(SMALL, unit(30, seed=2))
 
     def insert(self, bucket: Bucket, vectors: NDArray[np.float32]) -> list[int]:
-        numbers = []
         with self.database.writer.begin() as connection:
-            for vector in vectors:
-                number = connection.execute(
-                    text(
-                        "INSERT INTO entries (id, partition, identity_number, exact_key, depth, state, version, "
-                        "semantic, created_at, expires_at, hit_count, last_used_at, thumbs_up, thumbs_down, "
-                        "prompt_tokens, completion_tokens, seconds, question, answer) VALUES (hex(randomblob(16)), "
-                        ":p, 1, randomblob(32), 0, 'active', 1, 1, 0, 1e12, 0, 0, 0, 0, 1, 1, 1, x'00', x'00') "
-                        "RETURNING number"
-                    ),
-                    {"p": bucket.partition},
-                ).scalar_one()
-                connection.execute(
-                    text("INSERT INTO vectors (number, space, query, bucket) VALUES (:n, :s, :q, :b)"),
-                    {"n": number, "s": SPACE, "q": vector.astype("<f2").tobytes(), "b": bucket.digest()},
-                )
-                self.rows[bucket][number] = vector
-                numbers.append(number)
+            first = 1 + connection.execute(text("SELECT coalesce(max(number), 0) FROM entries")).scalar_one()
+            numbers = list(range(first, first + len(vectors)))
+            connection.execute(
+                text(
+                    "INSERT INTO entries (number, id, partition, identity_number, exact_key, depth, state, version, "
+                    "semantic, created_at, expires_at, hit_count, last_used_at, thumbs_up, thumbs_down, "
+                    "prompt_tokens, completion_tokens, seconds, question, answer) VALUES (:n, hex(randomblob(16)), "
+                    ":p, 1, randomblob(32), 0, 'active', 1, 1, 0, 1e12, 0, 0, 0, 0, 1, 1, 1, x'00', x'00')"
+                ),
+                [{"n": number, "p": bucket.partition} for number in numbers],
+            )
+            connection.execute(
+                text("INSERT INTO vectors (number, space, query, bucket) VALUES (:n, :s, :q, :b)"),
+                [
+                    {"n": number, "s": SPACE, "q": vector.astype("<f2").tobytes(), "b": bucket.digest()}
+                    for number, vector in zip(numbers, vectors, strict=True)
+                ],
+            )
+        self.rows[bucket] |= dict(zip(numbers, vectors, strict=True))
         return numbers
 
     def delete(self, bucket: Bucket, numbers: list[int]) -> None:
