@@ -19,6 +19,11 @@ from proxy.shadow import ObservationLog, share_of
 from store.cache import Cache
 from tests.proxy.support import CHAT, Got, Proxy, running_proxy, until
 
+# The backend's version is asked for at the start, and a busy machine makes no miss of a hit.
+SURE: dict[str, Any] = {
+    "upstream": {"version_interval_s": 60},
+    "store": dict.fromkeys(("lookup_deadline_ms", "embed_deadline_ms", "decide_deadline_ms"), 20_000),
+}
 Backend = Any  # the scripted backend of the shared cases
 
 STREAM = (
@@ -84,7 +89,7 @@ def test_every_turn_is_answered_by_the_model_and_what_would_have_been_served_is_
     backend: Backend, tmp_path: Path
 ) -> None:
     file = tmp_path / "deep" / "shadow.jsonl"
-    with running_proxy(backend.url, rollout=shadow(file)) as proxy:
+    with running_proxy(backend.url, **SURE, rollout=shadow(file)) as proxy:
         answers = [say(proxy, [{"role": "user", "content": q}]) for q in ("where is the museum shop",) * 2]
         answers.append(say(proxy, [{"role": "user", "content": "where is the museum shop please"}], stream=True))
         assert calls(backend) == 3
@@ -107,11 +112,11 @@ def test_the_shadow_estimate_is_the_live_rate_on_the_same_stream(
     backend: Backend, tmp_path: Path, answer: str | None
 ) -> None:
     backend.play({"content": answer} if answer else {})
-    with running_proxy(backend.url) as proxy:
+    with running_proxy(backend.url, **SURE) as proxy:
         live = play(proxy)
     backend.calls.clear()
     file = tmp_path / "shadow.jsonl"
-    with running_proxy(backend.url, rollout=shadow(file)) as proxy:
+    with running_proxy(backend.url, **SURE, rollout=shadow(file)) as proxy:
         assert not {"answer", "kv"} & set(play(proxy))
     assert [row["level"] for row in observed(file)] == live
     forwarded = [
@@ -131,7 +136,7 @@ def test_a_judge_decides_where_facts_and_similarity_cannot(
         judge.play({"content": "SAME"})
         file = tmp_path / "s.jsonl"
         verification = {"judge_url": judge.url, "judge_model": "j"}
-        with running_proxy(backend.url, rollout=shadow(file), verification=verification) as proxy:
+        with running_proxy(backend.url, **SURE, rollout=shadow(file), verification=verification) as proxy:
             for answer in (
                 "You find it in the hall beside the stairs.",
                 "You will find it in the hall beside the stairs there.",
@@ -146,7 +151,7 @@ def test_a_judge_decides_where_facts_and_similarity_cannot(
 
 
 def test_only_if_cached_finds_nothing(backend: Backend, tmp_path: Path) -> None:
-    with running_proxy(backend.url, rollout=shadow(tmp_path / "s.jsonl")) as proxy:
+    with running_proxy(backend.url, **SURE, rollout=shadow(tmp_path / "s.jsonl")) as proxy:
         say(proxy, [{"role": "user", "content": "where is the museum shop"}])
         again = {"headers": {"Cache-Control": "only-if-cached"}}
         assert say(proxy, [{"role": "user", "content": "where is the museum shop"}], **again).status == 504
@@ -161,7 +166,7 @@ def test_a_client_never_waits_for_a_look_up(backend: Backend, tmp_path: Path, mo
 
     monkeypatch.setattr(Cache, "search", stuck)
     file = tmp_path / "s.jsonl"
-    with running_proxy(backend.url, rollout=shadow(file, queue_size=2)) as proxy:
+    with running_proxy(backend.url, **SURE, rollout=shadow(file, queue_size=2)) as proxy:
         questions = [f"where is the museum shop number {word}" for word in ("one", "two", "three", "four", "five")]
         for question in questions:  # each answered while the first is still being looked up
             assert proxy.ask(question).status == 200
@@ -180,7 +185,7 @@ def test_a_broken_look_up_or_an_unwritable_file_is_counted_and_no_clients_busine
 
     folder = tmp_path / "a-folder"
     folder.mkdir()
-    with running_proxy(backend.url, rollout=shadow(folder)) as proxy:
+    with running_proxy(backend.url, **SURE, rollout=shadow(folder)) as proxy:
         assert say(proxy, [{"role": "user", "content": "where is the museum shop"}]).status == 200
         assert b'antiphon_shadow_dropped_total{why="file"} 1.0' in proxy.app.metrics.text()
         monkeypatch.setattr(Cache, "search", broken)
@@ -190,7 +195,7 @@ def test_a_broken_look_up_or_an_unwritable_file_is_counted_and_no_clients_busine
 
 def test_a_failing_backend_fails_as_it_does_without_a_cache(backend: Backend, tmp_path: Path) -> None:
     file = tmp_path / "s.jsonl"
-    with running_proxy(backend.url, rollout=shadow(file)) as proxy:
+    with running_proxy(backend.url, **SURE, rollout=shadow(file)) as proxy:
         say(proxy, [{"role": "user", "content": "where is the museum shop"}])
         backend.play({"status": 500, "body": {"error": "down"}})
         got = say(proxy, [{"role": "user", "content": "where is the museum shop"}])
@@ -204,7 +209,7 @@ def test_a_failing_backend_fails_as_it_does_without_a_cache(backend: Backend, tm
 
 def test_a_correction_is_carried_out_behind_the_turns_before_it(backend: Backend, tmp_path: Path) -> None:
     file = tmp_path / "s.jsonl"
-    with running_proxy(backend.url, rollout=shadow(file)) as proxy:
+    with running_proxy(backend.url, **SURE, rollout=shadow(file)) as proxy:
         messages = [{"role": "user", "content": "where is the museum shop"}]
         said = say(proxy, messages).text
         messages += [{"role": "assistant", "content": said}, {"role": "user", "content": "No, that is wrong."}]
@@ -214,7 +219,7 @@ def test_a_correction_is_carried_out_behind_the_turns_before_it(backend: Backend
 
 
 def test_the_canary_serves_a_stable_share_of_sessions(backend: Backend, tmp_path: Path) -> None:
-    with running_proxy(backend.url, rollout=shadow(tmp_path / "s.jsonl", canary_percent=40)) as proxy:
+    with running_proxy(backend.url, **SURE, rollout=shadow(tmp_path / "s.jsonl", canary_percent=40)) as proxy:
         say(proxy, [{"role": "user", "content": "where is the museum shop"}], headers={"X-Antiphon-Session": "first"})
         served = {}
         for name in [f"session {n}" for n in range(30)]:
@@ -242,7 +247,7 @@ def test_observations_hold_no_more_than_was_allowed(
 ) -> None:
     file = tmp_path / "s.jsonl"
     backend.play({"content": "Write to ann@example.com about the museum, 20 rooms."})
-    with running_proxy(backend.url, rollout=shadow(file, **settings)) as proxy:
+    with running_proxy(backend.url, **SURE, rollout=shadow(file, **settings)) as proxy:
         for question in ("where is the museum of ann@example.com", "where is the museum of ann@example.com please"):
             say(proxy, [{"role": "user", "content": question}])
     text = file.read_text()
