@@ -437,7 +437,12 @@ def report(results: dict[str, Any]) -> str:
     lines: list[str] = []
     taken = results["taken"]
     load = f"load {', '.join(str(value) for value in results.get('load_before', {}).values())}"
-    lines += [f"Taken at {taken['commit']} on {taken['date']}, {taken['cores']} cores, {load} before the three.", ""]
+    work = results["workload"]
+    lines += [
+        f"{work['conversations']} conversations, {work['turns']} turns; `{taken['command']}` at {taken['commit']} on "
+        f"{taken['date']}, {taken['cores']} cores, {load} before the three.",
+        "",
+    ]
     if "chains" in results:
         ratios = results["ratios"]
         lines += [table(results), ""]
@@ -536,7 +541,7 @@ def main() -> int:
         results["sense"] = asyncio.run(sense(some, pairs, embedder, settings))
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
     results["taken"] = {
-        "command": "python -m eval.bench.kv --json docs/results/kv.json --plot docs/results/kv.png --page docs/kv.md",
+        "command": " ".join(["python -m eval.bench.kv", *sys.argv[1:]]),
         "commit": commit.stdout.strip(),
         "date": time.strftime("%Y-%m-%d"),
         "cores": os.cpu_count(),
