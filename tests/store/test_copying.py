@@ -36,7 +36,7 @@ async def fill(cache: Cache) -> str:
     entry = cache.record(ask(CAPITAL), say("Lisbon"))
     assert await cache.flush()
     assert await look_up(cache, ask(REWORDED)) is not None
-    assert await cache.correct(ask("question 3", "answer 3", "no, wrong", session="s")) == 1
+    assert await cache.correct(ask("question 3", "answer 3", "no, wrong", session="s")) >= 1
     assert await cache.retract((await cache.entries(limit=50, after=None, where={}))[-1].id)
     await cache.feedback(entry, "up", partition=None)
     assert await cache.flush()
