@@ -178,11 +178,15 @@ def _made(name: str, space: str, dimension: int) -> str:
 
 
 def _nearest(space: str, dimension: int) -> Any:
-    """Return the query that the index of a space answers: its conditions are literally the index's."""
+    """Return the query that the index of a space answers: its conditions are literally the index's.
+
+    The epoch is no condition here: it would make the planner expect few rows, and compare them all. Entries of an older
+    one are left out when they are read.
+    """
     column = f"(query::halfvec({dimension}))"
     literal = _literal(space).replace(":", "\\:")
     return text(
         f"SELECT number, -({column} <#> :vector) AS similarity FROM vectors "  # noqa: S608 - a quoted name only
-        f"WHERE space = {literal} AND bucket IS NOT NULL AND bucket = :bucket AND {_IN_EPOCH} "
+        f"WHERE space = {literal} AND bucket IS NOT NULL AND bucket = :bucket "
         f"ORDER BY {column} <#> :vector LIMIT :count"
     )
