@@ -1,6 +1,6 @@
 """Combine the two stages, calibrate them, choose the thresholds: ``store/confidence/thresholds.json``.
 
-usage: python -m eval.train.calibrate --first A.npz [--second B.npz] [--out FILE] [--report JSON] [--plot PNG]
+usage: python -m eval.train.calibrate --first A.npz [--second B.npz] [--at-least P] [--out FILE] [--report JSON]
 
 ``A.npz`` and ``B.npz`` hold ``id`` and ``score`` (logits) of pairs the models were *not* trained on. Where there is a
 second stage, only the pairs of the folds it held out count (``--held``); everything is done anew for each language.
@@ -15,6 +15,7 @@ second stage, only the pairs of the folds it held out count (``--held``); everyt
 4. ``answer``: the lowest confidence at which the share of wrong hits stays within ``--wrong`` on the families and
    within twice that on every other source: off its domains a model errs up to twice as often. The language that needs
    the higher threshold has its curve lowered instead, so that one number serves both.
+   It is never below ``--at-least``: what real chats would be offered (``eval.train.offered``) is not in the families.
 5. ``verify``: the 95th percentile of the different pairs.
 6. ``margin``: how far from the thresholds a sum must lie after the second stage's first reading (``once`` in ``B.npz``)
    for its other reading to be spared: ``MARGIN`` deviations of what the other reading changes.
@@ -40,7 +41,7 @@ from eval.statistics import area_under_curve, wilson
 from eval.train.trees import STATEMENTS, comparable, same_history
 from fingerprint.comparisons import SCHEMA_VERSION
 from fingerprint.facts import objections
-from store.confidence.model import Where, where
+from store.confidence.model import Where, too_far, where
 from store.types import Candidate
 
 Scores = NDArray[np.float64]
@@ -50,10 +51,14 @@ NOT_QUESTIONS = STATEMENTS | {"cannot_negation"}
 SHARES = (0.0, 0.4, 0.7, 1.0, 1.4)
 """Weights of the second stage that are tried."""
 NEAREST = {"en": 0.3, "zh": 0.84}
-"""Cosine of the last messages under which nothing is served, unless both stand after one history. Half of the pairs
+"""Cosine of the last messages under which nothing is served, unless both say yes or no to the same. Half of the pairs
 at 0.2 are equivalent in the data, next to none in a full cache, where most of what is stored is that far away."""
-PLACES: dict[str, tuple[Where, ...]] = {"en": get_args(Where), "zh": ("same",)}
-"""Places with a line of their own; the others share one. More of them did no better in Chinese, on held-out domains."""
+FOLLOW_UP = {"en": 0.5, "zh": 0.86}
+"""The same after one history. The families hold look-alikes and equivalents there, and no other follow-ups, of which
+a conversation is full (``eval.train.offered``)."""
+PLACES: dict[str, tuple[Where, ...]] = {"en": ("alone", "other"), "zh": ()}
+"""Places with a line of their own; the others share one. After the same history the families know only look-alikes and
+equivalents, no other follow-ups; a line of its own let those pass (`eval.train.offered`)."""
 MARGIN = 1.5
 BLOCK = 60
 """Pairs a block of the curve holds at least."""
@@ -71,7 +76,8 @@ class Table:
         self.family: Flags = np.array([p.is_family for p in pairs], bool)
         self.derived: Flags = np.array([p.label_origin == "derived" for p in pairs], bool)
         far = [
-            c < NEAREST[p.lang] and not (p.a.history and same_history(p)) for p, c in zip(pairs, cosine, strict=True)
+            too_far(p.a, _candidate(p, c), NEAREST[p.lang], FOLLOW_UP[p.lang])
+            for p, c in zip(pairs, cosine, strict=True)
         ]
         self.vetoed: Flags = np.array(
             [f or bool(objections(p.a, p.b, same_place=same_history(p))) for p, f in zip(pairs, far, strict=True)], bool
@@ -89,9 +95,12 @@ class Table:
         return np.asarray(w, np.float64)
 
 
+def _candidate(pair: Pair, cosine: float = 1.0) -> Candidate:
+    return Candidate("", pair.b, similarity=cosine, window_similarity=1.0, same_place=same_history(pair))
+
+
 def _where(pair: Pair) -> Where:
-    same = same_history(pair)
-    return where(pair.a, Candidate("", pair.b, similarity=1.0, window_similarity=1.0, same_place=same))
+    return where(pair.a, _candidate(pair))
 
 
 def lines_of(table: Table, score: Scores, passed: Flags) -> dict[str, dict[str, float]]:
@@ -187,6 +196,7 @@ def calibrate(table: Table, chosen: Flags) -> tuple[dict[str, Any], Scores]:
     a = scaled(table.first, first)
     numbers: dict[str, Any] = {"first": first, "alone": curve_of(a, table.truth, weight), "floor": -99.0}
     numbers["nearest"] = NEAREST[table.pairs[0].lang]
+    numbers["follow_up"] = FOLLOW_UP[table.pairs[0].lang]
     score = a
     share = share_of_second(table, chosen)
     if table.second is not None and share > 0:
@@ -316,6 +326,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--second", type=Path)
     parser.add_argument("--held", type=int, nargs="+", default=[0], help="folds the second stage held out")
     parser.add_argument("--wrong", type=float, default=0.005)
+    parser.add_argument("--at-least", type=float, default=0.0, help="lowest answer threshold (eval.train.offered)")
     parser.add_argument("--version", default="1")
     parser.add_argument("--out", type=Path)
     parser.add_argument("--report", type=Path)
@@ -351,7 +362,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 for wrong in (0.005, 0.01, 0.03, 0.05)
             },
         }
-    answer = math.ceil(10_000 * min(limits.values())) / 10_000
+    answer = math.ceil(10_000 * max(given.at_least, min(limits.values()))) / 10_000
     for lang, (table, confidence) in tables.items():
         if limits[lang] > answer:
             lowered(languages[lang], limits[lang], answer)

@@ -75,6 +75,7 @@ _CLAUSE_END: Final = re.compile(r"[,;，；、。！？!?\n]|\.(?=\s|$)|\s[-–�
 _BE: Final = frozenset(["be", "been", "being", "is", "are", "was", "were", "am", "get", "gets", "got", "getting"])
 _SHELL: Final = re.compile(r"(?<!\S)\$[?!#@*$\d](?!\S)")
 _MOST_WORDS: Final = 400
+_TOPIC_WORDS: Final = 3  # a message of more words that say something says more than a topic
 
 Key = tuple[str, int]  # a stem, and which of its occurrences
 
@@ -174,6 +175,7 @@ def wording_relations(mine: str, theirs: str) -> tuple[Relation, ...]:
         _ranks(a, b, one, two),
         _layout(a, b),
         _order(one, two, mine, theirs),
+        _topic(one, two),
     )
 
 
@@ -263,6 +265,27 @@ def _ranks(a: _Written, b: _Written, one: Facts, two: Facts) -> Relation:
             left, right = (", ".join(sorted(side)) or "none" for side in (a.ranks - b.ranks, b.ranks - a.ranks))
             return Relation("ranks", "conflict", f"Another rank is meant: {left} against {right}.")
     return Relation("ranks", "compatible", "No other rank is meant.")
+
+
+def _topic(one: Facts, two: Facts) -> Relation:
+    """A bare topic ("fees", "SAP HANA system") asks nothing in particular, and what else the other asks of it is
+    something in particular. A yes or no is no topic."""
+    decided = (one.affirms or one.declines) and (two.affirms or two.declines)
+    if not decided:
+        for mine, theirs in ((one, two), (two, one)):
+            more = theirs.content - mine.content
+            if _bare(mine) and more:
+                said = " ".join(t.low for t in _all_tokens(mine))
+                what = ", ".join(sorted(more))
+                return Relation("topic", "conflict", f"One message only names {said!r}, the other also says {what}.")
+    return Relation("topic", "compatible", "No message is the bare topic of the other.")
+
+
+def _bare(facts: Facts) -> bool:
+    tokens = _all_tokens(facts)
+    content = sum(t.content for t in tokens)
+    joined = all(t.content or not t.low.isalpha() or t.low in _TABLE["topical"] for t in tokens)
+    return 0 < content <= _TOPIC_WORDS and joined and not facts.question and not facts.affirms and not facts.declines
 
 
 def _layout(a: _Written, b: _Written) -> Relation:

@@ -24,10 +24,11 @@ from fingerprint.comparisons import NAMES, SCHEMA_VERSION, compare
 from fingerprint.comparisons.readable import readable
 from fingerprint.comparisons.view import language_of
 from fingerprint.conversation import Turn
+from fingerprint.facts.extract import facts_of
 from store.confidence.trees import Forest
 from store.types import Candidate, Policy
 
-__all__ = ["ConfidenceError", "LearnedConfidence", "SecondStage", "Where", "load", "thresholds", "where"]
+__all__ = ["ConfidenceError", "LearnedConfidence", "SecondStage", "Where", "load", "thresholds", "too_far", "where"]
 
 FOLDER = "store.confidence"
 
@@ -101,8 +102,9 @@ class Calibration:
     the line of the place the two turns stand at (``where``): the same sum means more after one history than after two.
     ``floor`` is the scaled logit of the first stage under which the second is not asked: no pair of the calibration
     that was let through lay below it.
-    ``nearest`` is the cosine of the last messages under which nothing is served, unless both stand after the same
-    history: most of a full cache is that far away, and nearly all of it is something else. ``unsure`` are the log
+    ``nearest`` is the cosine of the last messages under which nothing is served, unless both say yes or no to the same:
+    most of a full cache is that far away, and nearly all of it is something else. ``follow_up`` is the same after one
+    history, where every other follow-up of a conversation is met. ``unsure`` are the log
     odds, from and to, between which a pair is read in both orders; outside, the other order would change nothing.
     """
 
@@ -112,6 +114,7 @@ class Calibration:
     together: Curve | None
     floor: float
     nearest: float = -1.0
+    follow_up: float = -1.0
     places: Mapping[Where, Line] = field(default_factory=dict)
     unsure: tuple[float, float] = (-math.inf, math.inf)
 
@@ -128,6 +131,7 @@ class Calibration:
             together=together,
             floor=float(table["floor"]),
             nearest=float(table["nearest"]),
+            follow_up=float(table["follow_up"]),
             places={place: Line(**line) for place, line in table.get("places", {}).items()},
             unsure=(together.at(policy.verify) - margin, together.at(policy.answer) + margin)
             if together
@@ -176,7 +180,7 @@ class LearnedConfidence:
             return None
         language = "zh" if "zh" in map(language_of, texts) else "en"
         calibration = self._calibrations[language]
-        if candidate.similarity < calibration.nearest and not _after_the_same(query, candidate):
+        if too_far(query, candidate, calibration.nearest, calibration.follow_up):
             return None
         row = compare(query, candidate.turn, similarity=candidate.similarity, same_place=candidate.same_place)
         return calibration, calibration.first(self._forests[language].score(row))
@@ -215,6 +219,16 @@ def where(query: Turn, candidate: Candidate) -> Where:
     if _after_the_same(query, candidate):
         return "same"
     return "other" if query.history and candidate.turn.history else "alone"
+
+
+def too_far(query: Turn, candidate: Candidate, nearest: float, follow_up: float) -> bool:
+    """Whether the last messages are less alike than ``nearest`` (after one history, than ``follow_up``) and are not
+    both a yes or a no to the same."""
+    after = _after_the_same(query, candidate)
+    if candidate.similarity >= (max(nearest, follow_up) if after else nearest):
+        return False
+    said = [facts_of(turn.message.text) for turn in (query, candidate.turn)]
+    return not (after and all(f.affirms or f.declines for f in said))
 
 
 def _after_the_same(query: Turn, candidate: Candidate) -> bool:

@@ -109,6 +109,8 @@ EVERY: list[tuple[str, str, Texts, Texts, Texts]] = [
         "What is the second largest city of Chile?",
         "largest city of Chile",
     ),
+    ("topic", "en", "rental property", "What tax is due on a rental property?", "What is a rental property?"),
+    ("topic", "zh", "退货", "退货的运费谁出？", "退货呢"),
     ("layout", "en", "Fix:\n  a\nb\nc", "Fix:\na\n  b\nc", "Fix:\n  a\nb\nc"),
     ("layout", "zh", "改：\n  a\nb\nc", "改：\na\n  b\nc", "改：\n  a\nb\nc"),
     ("order", "en", "Did Brutus kill Caesar?", "Did Caesar kill Brutus?", "did brutus kill caesar"),

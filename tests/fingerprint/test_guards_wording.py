@@ -125,3 +125,18 @@ def test_a_huge_message_is_read_in_bounded_work() -> None:
     wording_relations(text, text.replace("swap(x", "swap(z", 1))
     wording_relations("a b " * 25_000, "b a " * 25_000)
     assert time.process_time() - began < 20  # a guard against exponential work, not a speed test
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "refused"),
+    [
+        ("router", "How do I reset my router?", True),
+        ("Rental property", "Do I get a tax deduction if I buy a property to rent out?", True),
+        ("退货", "退货的运费谁出？", True),
+        ("opening hours of the museum", "What are the opening hours of the museum?", False),
+        ("yes", "yes please", False),
+        ("reset modem password", "How do I reset the modem's password?", False),
+    ],
+)
+def test_a_bare_topic_is_not_a_question_about_it(a: str, b: str, refused: bool) -> None:
+    assert ("topic" in _vetoes(a, b)) is refused

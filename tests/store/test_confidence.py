@@ -219,7 +219,18 @@ def test_far_apart_nothing_is_served_unless_both_stand_after_one_history() -> No
     assert model.first(turn("a"), candidate(turn("b"), 0.44, same_place=True)) == 0.0
     assert model.first(turn("a"), candidate(turn("b"), 0.45)) == 1.0
     before = ("my parcel is late", "Shall I open a claim?")
-    assert model.first(turn("yes", *before), candidate(turn("go ahead", *before), 0.1)) == 1.0
+    assert model.first(turn("yes", *before), candidate(turn("yes please", *before), 0.1)) == 1.0
+    assert model.first(turn("yes", *before), candidate(turn("where is it?", *before), 0.1)) == 0.0
+
+
+def test_another_follow_up_of_one_conversation_must_be_nearer_than_a_first_message() -> None:
+    line = Curve(np.array([-2.0, 2.0]), np.array([0.0, 1.0]))
+    calibration = Calibration(Scale(0.0, 1.0), line, None, None, -1.0, nearest=0.3, follow_up=0.5)
+    model = LearnedConfidence({"en": constant(2.0)}, {"en": calibration}, None, "test")
+    before = ("tell me of the tower", "It stands in Pisa.")
+    assert model.first(turn("how tall is it?", *before), candidate(turn("who built it?", *before), 0.4)) == 0.0
+    assert model.first(turn("how tall is it?", *before), candidate(turn("what height?", *before), 0.6)) == 1.0
+    assert model.first(turn("how tall is Pisa's tower?"), candidate(turn("height of Pisa's tower"), 0.4)) == 1.0
 
 
 def test_what_the_first_stage_rules_out_the_second_is_not_asked() -> None:
