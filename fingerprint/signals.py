@@ -77,6 +77,7 @@ class _Rule:
     ignore: re.Pattern[str] | None
     unless: re.Pattern[str] | None
     unless_asked: bool
+    plain: bool  # the patterns look neither ahead nor behind: where they do not fit, cutting something out helps none
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,9 +119,12 @@ class _View:
             return len(self.text) <= _WHOLE and rule.patterns.fullmatch(self.text.strip(_EDGE)) is not None
         scopes: Sequence[str]
         scopes = self.asking if rule.where == "asking" else (self.opening if rule.where == "opening" else self.text,)
+        find = rule.patterns.match if rule.where == "opening" else rule.patterns.search
         for scope in scopes:
+            if rule.plain and find(scope) is None:  # most of the time
+                continue
             text = rule.ignore.sub(_CUT, scope) if rule.ignore else scope
-            found = rule.patterns.match(text) if rule.where == "opening" else rule.patterns.search(text)
+            found = find(text)
             if found and not (rule.unless and rule.unless.search(text)):
                 return True
         return False
@@ -245,11 +249,13 @@ def _table(raw: Mapping[str, Any]) -> _Table:
         patterns = entry["patterns"]
         if entry["where"] == "whole":  # several such phrases in a row are still nothing else
             patterns = [f"(?:(?:{'|'.join(patterns)})[{re.escape(_EDGE)}\\W]*)+"]
+        made = compiled(patterns)
         return _Rule(
             kind=kind,
             reason=entry["reason"],
             where=entry["where"],
-            patterns=compiled(patterns),
+            patterns=made,
+            plain=re.search(r"\(\?<?[=!]|\^|\$", made.pattern) is None,
             ignore=compiled(entry["ignore"]) if "ignore" in entry else None,
             unless=compiled(entry["unless"]) if "unless" in entry else None,
             unless_asked=entry.get("unless_asked", False),
