@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import re
 import secrets
 import time
 from collections.abc import Awaitable, Callable
@@ -39,6 +40,8 @@ log = logging.getLogger(__name__)
 _ENCODE: Final = msgspec.json.Encoder().encode
 _LOG_EVERY_S: Final = 60.0
 _TEXTS: Final = ("before", "question", "answer", "stored_before", "stored_question", "stored_answer", "why")
+
+_DIGITS: Final = re.compile(r"\d+")
 
 Record = Callable[[], Awaitable[None]]
 
@@ -169,7 +172,9 @@ class Shadow:
             return seen
         text = self._redactor.text
         texts = {name: text(getattr(seen, name)) for name in _TEXTS}
-        conflicts = tuple(Conflict(c.name, text(c.sentence)) for c in seen.conflicts)
+        # What two answers or turns disagree on is named piece by piece: a card number no longer looks like one there.
+        texts["why"] = _DIGITS.sub("…", texts["why"])
+        conflicts = tuple(Conflict(c.name, _DIGITS.sub("…", text(c.sentence))) for c in seen.conflicts)
         return msgspec.structs.replace(seen, conflicts=conflicts, **texts)
 
     def _failed(self, why: str) -> None:

@@ -335,7 +335,7 @@ class Turns:
     def _watching(self, plan: Plan) -> Shadow | None:
         """Return what watches this turn instead of serving it: in doubt a turn of shadow mode is never served."""
         shadow = self._shadow
-        if shadow is None or not plan.understood:
+        if shadow is None or not plan.understood or plan.turn is None:  # with too many messages no turn is made
             return shadow
         watches = self._guarded("lookup", lambda: shadow.watches(self._query(plan)), True)
         return shadow if watches else None
@@ -813,7 +813,8 @@ class Turns:
         plain: Forwardable | None = None
         if plan.understood:
             sent = await self._forwarder.make(
-                plan, ex.body, self._guarded("lookup", lambda: self._query(plan), None),
+                plan, ex.body,
+                None if plan.turn is None else self._guarded("lookup", lambda: self._query(plan), None),
                 None if ex.watched else self.cache, None,
                 salted=self._versions.sglang is not False, with_usage=False,
             )  # fmt: skip

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 __all__ = ["CheckSettings", "ContextStrategy", "StoreSettings"]
 
@@ -69,6 +69,13 @@ class StoreSettings(BaseModel):
         description="Milliseconds without such a look after which nothing is served from the cache until one succeeds. "
         "Must be more than `changes_poll_ms`.",
     )
+
+    @model_validator(mode="after")
+    def _looks_often_enough(self) -> Self:
+        if self.changes_limit_ms <= self.changes_poll_ms:
+            raise ValueError(f"changes_limit_ms must be more than changes_poll_ms, which is {self.changes_poll_ms:g}")
+        return self
+
     decide_threads: int = Field(
         1, ge=1, le=64, description="Threads that judge candidates. Half of a judgement runs outside of Python's lock."
     )

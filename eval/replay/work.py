@@ -7,6 +7,7 @@ was written after it is dropped and done again.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import shutil
@@ -34,13 +35,28 @@ class Work:
         self._state = folder / "checkpoint.json"
         self._config = json.loads(json.dumps(config))
         self._file: IO[bytes] | None = None
+        self._lock: IO[str] | None = None
 
     def begin(self, *, fresh: bool = False) -> int:
         """Make the folder ready; returns how many results there are already.
 
-        Raises `ReplayError` where it belongs to another replay, and ``OSError``.
+        Raises `ReplayError` where it belongs to another replay or one is at work in it, and ``OSError``.
         """
-        self.folder.mkdir(parents=True, exist_ok=True)
+        try:
+            return self._begin(fresh=fresh)
+        except BaseException:
+            self.close()
+            raise
+
+    def _begin(self, *, fresh: bool) -> int:
+        self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)  # what users said lies in it
+        self._lock = (self.folder / "lock").open("w")
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ReplayError(
+                f"another replay is at work in {self.folder}: wait for it, or take another --work"
+            ) from None
         state: dict[str, Any] | None = None
         if self._state.exists() and not fresh:
             try:
@@ -105,6 +121,9 @@ class Work:
         if self._file is not None:
             self._file.close()
             self._file = None
+        if self._lock is not None:
+            self._lock.close()  # and with it the lock is given up
+            self._lock = None
 
     @staticmethod
     def _beside(store: Path) -> tuple[Path, ...]:

@@ -121,6 +121,11 @@ async def test_an_interrupted_replay_goes_on_as_if_nothing_had_been(tmp_path: Pa
     with pytest.raises(ReplayError, match="other a"):
         Work(tmp_path / "work", {"a": 2}).begin()
     assert Work(tmp_path / "work", {"a": 2}).begin(fresh=True) == 0
+    busy = Work(tmp_path / "work", {"a": 2})
+    busy.begin(fresh=True)
+    with pytest.raises(ReplayError, match="another replay is at work"):
+        Work(tmp_path / "work", {"a": 2}).begin()
+    busy.close()
     (tmp_path / "work" / "checkpoint.json").write_text("{")
     with pytest.raises(ReplayError, match="damaged"):
         Work(tmp_path / "work", {"a": 2}).begin()

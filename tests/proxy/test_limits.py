@@ -187,6 +187,9 @@ def test_a_turn_with_very_many_messages_is_forwarded_uncached(backend: Plain, pa
             assert (got.status, got.reuse) == (200, "bypass")
             assert got.headers["x-antiphon-reason"] == "too-many-messages"
         assert proxy.send(path=CHAT, body=chat(11)).reuse == "miss"
+        told = proxy.send("GET", "/antiphon/metrics").body.decode()
+        errors = [line for line in told.splitlines() if line.startswith("antiphon_cache_errors_total{")]
+        assert all(line.endswith(" 0.0") for line in errors), errors
     assert backend.requests[0].body.endswith(chat(13)[1:])
 
 

@@ -238,6 +238,7 @@ def test_the_canary_serves_a_stable_share_of_sessions(backend: Backend, tmp_path
     ("settings", "there", "absent"),
     [
         ({}, "[email", "ann@example.com"),
+        ({}, "against", "4111"),
         ({"redact": False}, "ann@example.com", "[email"),
         ({"keep_texts": False}, "verdict", "museum"),
     ],
@@ -246,9 +247,10 @@ def test_observations_hold_no_more_than_was_allowed(
     backend: Backend, tmp_path: Path, settings: dict[str, Any], there: str, absent: str
 ) -> None:
     file = tmp_path / "s.jsonl"
-    backend.play({"content": "Write to ann@example.com about the museum, 20 rooms."})
     with running_proxy(backend.url, **SURE, rollout=shadow(file, **settings)) as proxy:
-        for question in ("where is the museum of ann@example.com", "where is the museum of ann@example.com please"):
+        for question, paid in (("where is the museum of ann@example.com", "4111 1111 1111 1111"),
+                               ("where is the museum of ann@example.com please", "4539 5787 6362 1486")):  # fmt: skip
+            backend.play({"content": f"Write to ann@example.com about the museum, paid by {paid}."})
             say(proxy, [{"role": "user", "content": question}])
     text = file.read_text()
     assert there in text and absent not in text
