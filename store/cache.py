@@ -40,6 +40,7 @@ from store.errors import StoreError, StoreUnavailable, UnknownDimension
 from store.hits import Hits
 from store.ids import IdMaker
 from store.index import one_thread
+from store.known import KnownKeys
 from store.marks import DoubtWrite, FeedbackWrite, SightingWrite
 from store.memory import Kept, Memory
 from store.opinion import NoOpinion, Opinion, asked, served_by
@@ -111,6 +112,7 @@ class Cache:
         self._index = database.neighbours(settings)
         self._bars = Bars()
         self._recent = Recent()
+        self._known = KnownKeys()
         self._again = AskedAgain()
         self._lives = Lives(settings.long_life_tokens, settings.no_life_tokens, settings.medium_ttl_s)
         self.epoch = 0  # see `store.epochs`
@@ -267,7 +269,7 @@ class Cache:
         hit = self.exact_now(query)
         if hit is not None:
             return hit
-        if not self._in_step():
+        if not self._in_step() or self._known.absent(query.exact_key):
             return None
         generation = self._memory.generation
         try:
@@ -799,6 +801,7 @@ class Cache:
         self._memory.forget(query.exact_key)
         ttl = self.settings.default_ttl_s if query.ttl_s is None else query.ttl_s
         longest = ttl
+        self._known.add(query.exact_key)
         if ttl > 0:
             ttl = self._lives.of(expected_saving(length_of(answer.completion_tokens, answer.text), 0, 1.0), ttl)
         large = _weight(query, answer) > self.settings.max_entry_kib * 1024
@@ -852,6 +855,7 @@ class Cache:
         # A turn that was found by its own exact key is settled already, unless that write was dropped or is long ago.
         if not hit.exact or said is not None or not self._recent.settled(query.exact_key, now):
             if not hit.exact:
+                self._known.add(query.exact_key)
                 suspect = hit.state == "suspect"
                 if not suspect and said is None:
                     self._recent.wordings[query.exact_key] = (node, hit.entry_id)
@@ -939,7 +943,10 @@ class Cache:
                 "epoch": lambda values: self._learn_epoch(max(int(value) for value in values)),
             }
             self._link.start(handlers, followed.forget)
+            self._known.forget()  # others write, too
         with self._database.upkeep.connect() as connection:
+            for key in reads.exact_keys(connection) if self._link is None else ():
+                self._known.add(key)
             self.epoch = epochs.current(connection)
             self._index.load(connection, now, self.failures)
             for scope, item in reads.bars(connection, now - _BARS_DAYS * 86_400):

@@ -33,6 +33,7 @@ __all__ = [
     "entry",
     "every_vector",
     "exact",
+    "exact_keys",
     "history",
     "listing",
     "nearest",
@@ -196,6 +197,14 @@ def exact(connection: Connection, key: bytes, now: float) -> Kept | None:
         suspect=wording.suspect,
         agreements=wording.agreements,
     )
+
+
+def exact_keys(connection: Connection) -> Iterator[bytes]:
+    """Read the exact key of every entry and wording, in whatever state."""
+    for statement in (select(Entry.exact_key), select(Wording.exact_key)):
+        rows = connection.execution_options(stream_results=True).execute(statement)
+        for part in rows.partitions(8_192):
+            yield from (row[0] for row in part)
 
 
 def entry(connection: Connection, entry_id: str, now: float) -> Kept | None:

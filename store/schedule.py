@@ -25,7 +25,7 @@ _HOURS: Final = 24
 
 def answer_for(daily_requests: float) -> float:
     """Least confidence for an answer at so many requests a day: 0.80 + 0.05·log10(daily / 10,000), 0.80 … 0.99."""
-    if not daily_requests > 0:
+    if not daily_requests > _REFERENCE:  # nor a logarithm of nothing
         return LEAST
     return min(MOST, max(LEAST, LEAST + _STEP * math.log10(daily_requests / _REFERENCE)))
 
