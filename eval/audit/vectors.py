@@ -50,6 +50,7 @@ class KeptVectors:
         self.found = 0
         try:
             file.parent.mkdir(parents=True, exist_ok=True)
+            file.touch(mode=0o600)  # texts of users can be guessed from their vectors
             self._db = sqlite3.connect(file, isolation_level=None, check_same_thread=False, timeout=60)
             self._db.executescript(
                 "PRAGMA journal_mode=WAL; PRAGMA synchronous=OFF;"
