@@ -43,7 +43,13 @@ STEPS: dict[str, dict[str, str | None]] = {
 
 async def open_cache(url: str) -> Cache:
     return await Cache.open(
-        StoreSettings(url=url, lookup_deadline_ms=60_000, embed_deadline_ms=60_000, decide_deadline_ms=60_000),
+        StoreSettings(
+            url=url,
+            lookup_deadline_ms=60_000,
+            embed_deadline_ms=60_000,
+            decide_deadline_ms=60_000,
+            drift_least_answers=100,  # three answers that differ would stop being served, sooner or later
+        ),
         embedder=WordEmbedder(),
         confidence=NearEnough(),
         policy=Policy(answer=0.7, verify=0.5),
