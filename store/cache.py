@@ -40,7 +40,7 @@ from store.errors import StoreError, StoreUnavailable, UnknownDimension
 from store.hits import Hits
 from store.ids import IdMaker
 from store.index import one_thread
-from store.known import KnownKeys
+from store.known import MOST_KEYS, KnownKeys
 from store.marks import DoubtWrite, FeedbackWrite, SightingWrite
 from store.memory import Kept, Memory
 from store.opinion import NoOpinion, Opinion, asked, served_by
@@ -945,7 +945,7 @@ class Cache:
             self._link.start(handlers, followed.forget)
             self._known.forget()  # others write, too
         with self._database.upkeep.connect() as connection:
-            for key in reads.exact_keys(connection) if self._link is None else ():
+            for key in reads.exact_keys(connection, MOST_KEYS + 1) if self._link is None else ():
                 self._known.add(key)
             self.epoch = epochs.current(connection)
             self._index.load(connection, now, self.failures)

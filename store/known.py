@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["KnownKeys"]
+__all__ = ["MOST_KEYS", "KnownKeys"]
 
-_MOST: Final = 200_000  # keys; about 16 MiB
+MOST_KEYS: Final = 200_000
+"""Keys that are kept, at most: about 16 MiB. With more of them nothing is known, so no more need be read."""
 
 
 class KnownKeys:
@@ -23,7 +24,7 @@ class KnownKeys:
         """Note that a key is there, or soon will be."""
         if self._keys is not None:
             self._keys.add(key[:8])
-            if len(self._keys) > _MOST:
+            if len(self._keys) > MOST_KEYS:
                 self.forget()
 
     def forget(self) -> None:

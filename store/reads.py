@@ -106,16 +106,19 @@ _NEAR = (
     Vector.context,
     Vector.fresh,
 )
+_OFFERED: Final = (  # what an entry must be to be found by its meaning
+    Entry.state == _SERVABLE,
+    _SERVED,
+    Entry.semantic,
+    Entry.expires_at > bindparam("now"),
+    in_epoch(),
+)
 _NEAREST = (
     select(*_NEAR)
     .join(Vector, Vector.number == Entry.number)
     .where(
         Entry.number.in_(bindparam("numbers", expanding=True)),
-        Entry.state == _SERVABLE,
-        _SERVED,
-        Entry.semantic,
-        Entry.expires_at > bindparam("now"),
-        in_epoch(),
+        *_OFFERED,
     )
 )
 _CHILDREN = (
@@ -125,11 +128,7 @@ _CHILDREN = (
         # A place belongs to one partition and identity, and so does what hangs from it. The identity is not asked for
         # again: SQLite would then walk through everything that has it.
         Entry.parent == bindparam("node"),
-        Entry.state == _SERVABLE,
-        _SERVED,
-        Entry.semantic,
-        Entry.expires_at > bindparam("now"),
-        in_epoch(),
+        *_OFFERED,
         Entry.partition == bindparam("partition"),
         Vector.space == bindparam("space"),
         Vector.query.is_not(None),
@@ -144,11 +143,7 @@ _DIRECT = (
     .join(Vector, Vector.number == Entry.number)
     .where(
         Entry.direct == bindparam("key"),
-        Entry.state == _SERVABLE,
-        _SERVED,
-        Entry.semantic,
-        Entry.expires_at > bindparam("now"),
-        in_epoch(),
+        *_OFFERED,
         Vector.space == bindparam("space"),
         Vector.query.is_not(None),
     )
@@ -199,10 +194,10 @@ def exact(connection: Connection, key: bytes, now: float) -> Kept | None:
     )
 
 
-def exact_keys(connection: Connection) -> Iterator[bytes]:
-    """Read the exact key of every entry and wording, in whatever state."""
+def exact_keys(connection: Connection, limit: int) -> Iterator[bytes]:
+    """Read the exact keys of entries and of wordings, in whatever state, each once and at most ``limit`` of either."""
     for statement in (select(Entry.exact_key), select(Wording.exact_key)):
-        rows = connection.execution_options(stream_results=True).execute(statement)
+        rows = connection.execution_options(stream_results=True).execute(statement.distinct().limit(limit))
         for part in rows.partitions(8_192):
             yield from (row[0] for row in part)
 

@@ -20,7 +20,6 @@ import json
 import os
 import platform
 import random
-import subprocess
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -33,6 +32,7 @@ from scipy.stats import binom
 from eval.bench.held_out import HELD_OUT, spread
 from eval.data import load_families, load_pairs
 from eval.pairs import measure
+from eval.provenance import commit
 from eval.statistics import wilson
 from fingerprint.embedding.router import load_router
 from store.budget import Budget, Observation
@@ -213,9 +213,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     console.print(table(results, given.turns))
     if given.json:
         document = {
-            "commit": subprocess.run(
-                ["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False
-            ).stdout.strip(),
+            "commit": commit(),
             "machine": f"{platform.machine()}, {os.cpu_count()} CPUs, Python {platform.python_version()}",
             "thresholds": {"answer": policy.answer, "verify": policy.verify},
             "turns": given.turns,

@@ -21,7 +21,6 @@ import argparse
 import json
 import os
 import platform
-import subprocess
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -33,6 +32,7 @@ from numpy.typing import NDArray
 from sklearn.metrics import roc_auc_score
 
 from eval.data import Pair, expand_families, families, load_pairs
+from eval.provenance import commit
 from eval.statistics import wilson
 from fingerprint.conversation import Turn
 from fingerprint.embedding.base import TextEmbedder
@@ -271,9 +271,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if given.json:
         document = {
             "command": f"python -m eval.bench.context --families {given.families} --public {given.public}",
-            "commit": subprocess.run(
-                ["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False
-            ).stdout.strip(),
+            "commit": commit(),
             "machine": f"{platform.machine()}, {os.cpu_count()} CPUs, Python {platform.python_version()}",
             "load": [round(x, 1) for x in os.getloadavg()],
             "embedding_ms_per_text": round(1000 * library.seconds / max(1, len(library)), 2),

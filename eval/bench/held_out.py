@@ -14,7 +14,6 @@ import asyncio
 import json
 import os
 import platform
-import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ from rich.console import Console
 
 from eval.data import Pair, load_families, load_pairs
 from eval.pairs import figures, measure, table
+from eval.provenance import commit
 from fingerprint.embedding.router import load_router
 from store.confidence import load, thresholds
 
@@ -75,9 +75,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             console.print(table(title, outcomes, found))
     if given.json:
         document = {
-            "commit": subprocess.run(
-                ["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False
-            ).stdout.strip(),
+            "commit": commit(),
             "machine": f"{platform.machine()}, {os.cpu_count()} CPUs, Python {platform.python_version()}",
             "thresholds": {"answer": policy.answer, "verify": policy.verify, "model": confidence.version},
             "files": results,

@@ -15,7 +15,6 @@ import asyncio
 import json
 import os
 import platform
-import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -26,6 +25,7 @@ from rich.table import Table
 from eval.bench.held_out import HELD_OUT, spread
 from eval.data import load_families, load_pairs
 from eval.pairs import Outcome, measure
+from eval.provenance import commit
 from eval.statistics import wilson
 from fingerprint.embedding.router import load_router
 from store.confidence import load, thresholds
@@ -115,9 +115,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     console.print(table(results))
     if given.json:
         document = {
-            "commit": subprocess.run(
-                ["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False
-            ).stdout.strip(),
+            "commit": commit(),
             "machine": f"{platform.machine()}, {os.cpu_count()} CPUs, Python {platform.python_version()}",
             "thresholds": {"answer": policy.answer, "verify": policy.verify, "model": confidence.version},
             "groups": results,

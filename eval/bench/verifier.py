@@ -19,7 +19,6 @@ import os
 import platform
 import random
 import statistics
-import subprocess
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -34,6 +33,7 @@ from sklearn.metrics import roc_auc_score
 
 from eval.data import Pair, load_families
 from eval.guards import half_of
+from eval.provenance import commit
 from eval.statistics import wilson
 from fingerprint.conversation import Turn
 from fingerprint.facts import objections
@@ -215,9 +215,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if given.json:
         document = {
             "command": f"python -m eval.bench.verifier --pairs {given.pairs} --answer-tokens {given.answer_tokens}",
-            "commit": subprocess.run(
-                ["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False
-            ).stdout.strip(),
+            "commit": commit(),
             "machine": f"{platform.machine()}, {os.cpu_count()} CPUs, Python {platform.python_version()}",
             "load": [round(x, 1) for x in os.getloadavg()],
             "model": model,
