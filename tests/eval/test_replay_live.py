@@ -87,6 +87,7 @@ async def play(
 
 def test_each_chain_carries_its_own_conversation_on_and_the_cache_is_seen(backend: Backend, tmp_path: Path) -> None:
     with running_proxy(backend.url, **SURE) as proxy:
+        proxy.knows_its_backend()
         seen = asyncio.run(play(chats(tmp_path), proxy.url, backend.url, settle=proxy.settle))
     assert [s.cached.reuse for s in seen] == ["miss", "miss", "answer", "answer", "miss"], [s.cached for s in seen]
     assert {s.plain.reuse for s in seen} == {""}
@@ -108,6 +109,7 @@ def test_each_chain_carries_its_own_conversation_on_and_the_cache_is_seen(backen
 def test_an_interrupted_live_replay_goes_on_with_the_answers_it_had(backend: Backend, tmp_path: Path) -> None:
     found = chats(tmp_path)
     with running_proxy(backend.url, **SURE) as proxy:
+        proxy.knows_its_backend()
         first = asyncio.run(play(found, proxy.url, backend.url, stop_after=1, settle=proxy.settle))
         kept = [msgspec.json.decode(msgspec.json.encode(s), type=Seen) for s in first]
         known = {(s.conversation, s.turn): s for s in kept}
@@ -138,6 +140,7 @@ def test_a_chain_that_fails_is_told_and_does_not_stop_the_rest(backend: Backend,
 def test_the_command_replays_through_both_chains_and_knows_when_it_is_done(backend: Backend, tmp_path: Path) -> None:
     chats(tmp_path)
     with running_proxy(backend.url, **SURE) as proxy:
+        proxy.knows_its_backend()
         command = [str(Path(sys.executable).with_name("antiphon")), "replay", str(tmp_path / "log.jsonl")]
         command += ["--cached", proxy.url, "--plain", backend.url, "--at-once", "1", "--api-key", "sk-not-to-be-seen"]
         command += [

@@ -100,6 +100,10 @@ class Proxy:
         flights = self.app.turns._flights
         until(lambda: not flights._tasks)
 
+    def knows_its_backend(self) -> None:
+        """Wait until the backend's version is known: what is asked before has another identity."""
+        until(lambda: self.app.state.versions.sglang is not None)
+
 
 def until(condition: Callable[[], bool], patience_s: float = 10.0) -> None:
     """Wait for something that will become true."""
