@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["Chunk", "Flight", "Flights", "Head", "Listener"]
 
 _WINDOW_BYTES: Final = 1 << 20  # how far the slowest listener of a reply too large to keep may lag behind
+_LAST_BYTE_S: Final = 5.0  # how long an answer whose end has been seen may take to its last byte, when nobody listens
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,11 +125,21 @@ class Flight:
             await self._room.wait()
 
     def drop(self, listener: Listener) -> None:
-        """Forget a listener; the call is cancelled when it was the last one and there is still something to come."""
+        """Forget a listener; the call is cancelled when it was the last one and there is still something to come.
+
+        Clients hang up as soon as they have read a stream's end event: only the end of the body is to come then.
+        """
         self.listeners.discard(listener)
         self._room.set()
         if not self.listeners and not self.landed and self.task is not None:
             self.open = False
+            if self.complete:
+                asyncio.get_running_loop().call_later(_LAST_BYTE_S, self._give_up)
+            else:
+                self.task.cancel()
+
+    def _give_up(self) -> None:
+        if not self.landed and self.task is not None:
             self.task.cancel()
 
 

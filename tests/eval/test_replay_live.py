@@ -85,7 +85,6 @@ async def play(
     return seen
 
 
-@pytest.mark.slow  # beside other tests one look-up in fifty comes out as a miss here; not understood yet
 def test_each_chain_carries_its_own_conversation_on_and_the_cache_is_seen(backend: Backend, tmp_path: Path) -> None:
     with running_proxy(backend.url, **SURE) as proxy:
         proxy.knows_its_backend()

@@ -202,6 +202,62 @@ def test_when_everybody_has_left_the_call_is_cancelled_and_nothing_kept(stage: S
     assert stage.ask().result().text == "Call 2: done."
 
 
+def test_an_answer_whose_client_leaves_at_its_end_event_is_kept() -> None:
+    """As the public clients do: what is left is the end of the body, which the backend may send a moment later."""
+    gone = threading.Event()
+
+    def behave(connection: socket.socket, request: Request) -> None:
+        if request.line.startswith("GET"):
+            connection.sendall(reply(b"{}", status="404 Not Found"))
+            return
+        connection.sendall(STREAM_HEAD + chunked(event("A gate."), event(finish="stop"), DONE))
+        if gone.wait(10):
+            connection.sendall(b"0\r\n\r\n")
+
+    backend = Plain(behave)
+    with running_proxy(backend.url) as proxy:
+        body = json.dumps(
+            {"model": "m", "stream": True, "messages": [{"role": "user", "content": "What is a sluice?"}]}
+        )
+        with socket.create_connection(("127.0.0.1", proxy.port)) as client:
+            client.sendall(f"POST {CHAT} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode())
+            got = b""
+            while DONE not in got:
+                got += client.recv(4096)
+        flights = proxy.app.turns._flights
+        until(lambda: all(not f.listeners for group in flights._by_turn.values() for f in group))
+        gone.set()
+        proxy.settle()
+        again = proxy.send(body=body.encode())
+    backend.close()
+    assert (again.reuse, again.text) == ("answer", "A gate.")
+    assert len([r for r in backend.requests if r.line.startswith("POST")]) == 1
+
+
+def test_an_answer_that_never_ends_after_its_end_event_does_not_hold_the_backend(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("proxy.flight._LAST_BYTE_S", 0.2)
+
+    def behave(connection: socket.socket, request: Request) -> None:
+        connection.sendall(STREAM_HEAD + chunked(event("A gate."), event(finish="stop"), DONE))
+        backend.wait_for_hang_up(connection)
+
+    backend = Plain(behave)
+    with running_proxy(backend.url) as proxy:
+        body = json.dumps(
+            {"model": "m", "stream": True, "messages": [{"role": "user", "content": "What is a sluice?"}]}
+        )
+        with socket.create_connection(("127.0.0.1", proxy.port)) as client:
+            client.sendall(f"POST {CHAT} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode())
+            got = b""
+            while DONE not in got:
+                got += client.recv(4096)
+        assert backend.closed.wait(5), "the call went on for nobody"
+        proxy.settle()
+    backend.close()
+
+
 def test_followers_of_a_failed_call_make_their_own(stage: Stage) -> None:
     asked = [stage.ask() for _ in range(4)]
     stage.until_flying(4)
