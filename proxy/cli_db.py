@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from proxy.cli_output import FAILED, CommandError, say, say_finding, say_json, say_table
+from proxy.cli_output import FAILED, UNUSABLE, CommandError, say, say_finding, say_json, say_table
 
 if TYPE_CHECKING:
     from store.settings import StoreSettings
@@ -82,6 +82,8 @@ def register(app: typer.Typer, load: Load) -> None:
         Nothing else may use either of them. An interrupted copy goes on where it stopped when it is started again.
         """
         chosen, into = settings(config, store), settings(config, target, "TARGET")
+        if into.url == chosen.url:
+            raise CommandError("TARGET is the store itself: name another database", UNUSABLE)
         with _failing(), _bar(not as_json) as told:
             from store.copying import copy as copied
             from store.database import Database

@@ -11,17 +11,19 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import TYPE_CHECKING, Annotated, Final, cast
 
 import typer
 
 from proxy.cli_options import ConfigOption, SetOption, load_with
-from proxy.cli_output import FAILED, UNUSABLE, CommandError
+from proxy.cli_output import FAILED, UNUSABLE, CommandError, can_be_written
 
 if TYPE_CHECKING:
     from eval.calibration.refit import Method
 
 __all__ = ["register"]
+
+_MOST_ROUNDS: Final = 100
 
 
 shadow = typer.Typer(help="What the cache would have done in shadow mode.", no_args_is_help=True)
@@ -59,8 +61,8 @@ def calibrate(
         list[Path], typer.Argument(metavar="FILE…", help="Labelled pairs (JSON Lines, or a sheet as CSV), or logs.")
     ],
     precision: Annotated[
-        float, typer.Option("--precision", metavar="P", help="Share of the hits that must be right.")
-    ] = 0.99,
+        float | None, typer.Option("--precision", metavar="P", help="Share of the hits that must be right; 0.99.")
+    ] = None,
     budget: Annotated[
         float | None,
         typer.Option(
@@ -99,6 +101,10 @@ def calibrate(
     for file in files:
         if not file.is_file():
             raise CommandError(f"there is no file {file}", UNUSABLE)
+    can_be_written(out, html, json_out)
+    if budget is not None and precision is not None:
+        raise CommandError("--precision and --budget are two goals: name one", UNUSABLE)
+    lengths = _lengths(windows)
     with _needing_extra():
         from eval.calibration.choose import Goal
         from eval.calibration.command import Options, run
@@ -110,10 +116,9 @@ def calibrate(
             raise CommandError(f"--refit {refit}: write isotonic or platt", UNUSABLE)
         method = cast("Method", refit)
     try:
-        goal = Goal("precision", precision, certainty, equal_share)
+        goal = Goal("precision", 0.99 if precision is None else precision, certainty, equal_share)
         if budget is not None:
             goal = Goal("budget", budget, certainty)
-        lengths = tuple(int(word) for word in windows.split(",") if word.strip())
     except ValueError as error:
         raise CommandError(str(error), UNUSABLE) from None
     options = Options(goal, lengths, method, limit, seed)
@@ -129,6 +134,13 @@ def calibrate(
         raise typer.Exit(FAILED)
 
 
+def _lengths(windows: str) -> tuple[int, ...]:
+    words = [word.strip() for word in windows.split(",") if word.strip()]
+    if not all(word.isascii() and word.isdigit() and 0 < int(word) <= _MOST_ROUNDS for word in words):
+        raise CommandError(f"--windows {windows}: numbers of rounds from 1 to {_MOST_ROUNDS}, as in 3,5,10", UNUSABLE)
+    return tuple(map(int, words))
+
+
 @shadow.command("report")
 def shadow_report(
     files: Annotated[
@@ -136,7 +148,8 @@ def shadow_report(
         typer.Argument(metavar="[FILE]…", help="Observations; default: those of rollout.observations."),
     ] = None,
     since_hours: Annotated[
-        float | None, typer.Option("--since-hours", metavar="H", help="Only what was observed in the last H hours.")
+        float | None,
+        typer.Option("--since-hours", min=0, metavar="H", help="Only what was observed in the last H hours."),
     ] = None,
     html: Annotated[Path | None, typer.Option("--html", metavar="OUT", help="Write the report as one page.")] = None,
     json_out: Annotated[Path | None, typer.Option("--json", metavar="OUT", help="Write the figures here.")] = None,
@@ -145,6 +158,7 @@ def shadow_report(
     sets: SetOption = None,
 ) -> None:
     """Say what shadow mode has seen: hits, how many would have been wrong, and what they have in common."""
+    can_be_written(html, json_out)
     if not files:
         newest = Path(load_with(config, sets).settings.rollout.observations)
         files = [file for file in (newest.with_name(newest.name + ".1"), newest) if file.is_file()]
@@ -211,8 +225,13 @@ def replay(
         raise CommandError("--sample: a share from 0 to 1", UNUSABLE)
     if (cached is None) != (plain is None):
         raise CommandError("a live replay needs both --cached URL and --plain URL", UNUSABLE)
-    if speed is not None and speed <= 0:
+    if speed is not None and not speed > 0:
         raise CommandError("--speed: a number above 0", UNUSABLE)
+    if cached is None and (speed is not None or model is not None):
+        raise CommandError("--speed and --model are for a live replay: name --cached URL and --plain URL", UNUSABLE)
+    if fresh and work is None:
+        raise CommandError("--fresh empties a folder: name it with --work", UNUSABLE)
+    can_be_written(html, json_out)
     admission, decision = settings.admission, settings.decision
     rules = Rules(
         share=settings.sharing.share,

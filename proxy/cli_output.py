@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
-__all__ = ["CommandError", "complain", "say", "say_finding", "say_json", "say_table"]
+__all__ = ["CommandError", "can_be_written", "complain", "say", "say_finding", "say_json", "say_table"]
 
 # Exit codes: 0 fine, 1 the answer is "no" or something failed, 2 the command or its settings cannot be used.
 FAILED = 1
@@ -20,6 +21,13 @@ class CommandError(Exception):
     def __init__(self, message: str, exit_code: int = FAILED) -> None:
         super().__init__(message)
         self.exit_code = exit_code
+
+
+def can_be_written(*files: Path | None) -> None:
+    """Raise `CommandError` where the folder of an output is not there: better before the work than after it."""
+    for file in files:
+        if file is not None and not file.absolute().parent.is_dir():
+            raise CommandError(f"there is no folder {file.absolute().parent}", UNUSABLE)
 
 
 def say(line: str = "") -> None:

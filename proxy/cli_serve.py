@@ -21,6 +21,8 @@ import uvicorn
 from proxy.cli_output import UNUSABLE, CommandError, complain, say
 from proxy.logs import configure, event
 from proxy.settings import Loaded, Settings
+from store.database import parse_url
+from store.errors import UnsupportedStore
 
 try:
     import resource
@@ -146,6 +148,10 @@ def serve(loaded: Loaded) -> None:
     """
     settings = loaded.settings
     configure(settings.logging)
+    try:
+        parse_url(settings.store.url)
+    except UnsupportedStore as error:  # no other start would mend it
+        raise CommandError(str(error), UNUSABLE) from None
     serving = False
 
     def stop_early(signum: int, frame: FrameType | None) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from proxy.cli_options import ConfigOption, SetOption, load_with
-from proxy.cli_output import UNUSABLE, CommandError, say
+from proxy.cli_output import UNUSABLE, CommandError, can_be_written, say
 
 if TYPE_CHECKING:
     from eval.admission import Rules
@@ -87,9 +87,7 @@ def audit(
     from store.errors import StoreError
 
     settings = loaded.settings
-    for out in (report, json_out, sheet):
-        if out is not None and not out.resolve().parent.is_dir():
-            raise CommandError(f"there is no folder {out.resolve().parent}", UNUSABLE)
+    can_be_written(report, json_out, sheet)
     if report is not None:
         _plots_or_complain()
     try:  # before the models are loaded
@@ -161,6 +159,7 @@ def label(
     from eval.report.values import interval_text, written
     from eval.traffic.errors import TrafficError
 
+    can_be_written(pairs)
     console = Console()
     try:
         rows = read_sheet(sheet) if count else go_through(sheet, _answer, console)

@@ -159,6 +159,12 @@ class Metrics:
             "Requests with a changed history that the backend refused; each was sent again as it came.",
             registry=registry,
         )
+        self.canonical_ended = Counter(
+            "antiphon_canonical_ended_total",
+            "Forwarded requests whose history was put into the node's words up to a turn in doubt only, by reason.",
+            ["reason"],
+            registry=registry,
+        )
         self.prefix_breaks = Counter(
             "antiphon_prefix_breaks_total",
             "Forwarded requests whose prompt broke off from the one before it, by cause.",

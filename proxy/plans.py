@@ -103,12 +103,18 @@ class Plan:
         dates = resolve(self.relative, today) if today is not None else ""
         made_for = (version, embedder, decision, dates)
         if self._query is None or self._made_for != made_for:
-            self._query = self._make(version, embedder, volatile, decision, dates)
+            self._query = self._make(version, embedder, volatile, decision, dates, today)
             self._made_for = made_for
         return self._query
 
     def _make(
-        self, version: Version, embedder: str, volatile: tuple[re.Pattern[str], ...], decision: str, dates: str
+        self,
+        version: Version,
+        embedder: str,
+        volatile: tuple[re.Pattern[str], ...],
+        decision: str,
+        dates: str,
+        today: date | None,
     ) -> Query:
         assert self.turn is not None
         parts = keys.identity_parts(
@@ -136,6 +142,7 @@ class Plan:
             semantic=self.semantic,
             ttl_s=self.ttl_s,
             dates=dates,
+            today=today if dates else None,
         )
 
     def corrections(self, query: Query) -> list[Query]:

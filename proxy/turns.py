@@ -603,6 +603,8 @@ class Turns:
             plan, ex.body, query, None if ex.watched else cache, flight.decision,
             salted=self._versions.sglang is not False, with_usage=with_usage,
         )  # fmt: skip
+        if sent.ended:
+            self._metrics.canonical_ended.labels(sent.ended.partition(" (")[0]).inc()
         target = self._upstream.target(ex.scope["raw_path"], ex.scope["query_string"])
         assert target is not None  # an understood path has no ".." in it
         began = time.perf_counter()

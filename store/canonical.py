@@ -29,8 +29,9 @@ from typing import Any, Final
 from sqlalchemy import Connection, bindparam, select
 
 from fingerprint.conversation import Message, Turn
+from fingerprint.dates import relative_dates_of, resolve
 from fingerprint.facts.interchange import says_otherwise
-from fingerprint.keys import exact_key, place_key
+from fingerprint.keys import dated_key, exact_key, place_key
 from fingerprint.text import normalise
 from store.bars import text_digest
 from store.codec import unpack_answer, unpack_question
@@ -265,7 +266,10 @@ def _with_texts(
 
 
 def _rounds(query: Query, most: int) -> list[_Round]:
-    """The rounds at the beginning of a history: a user message, an assistant message, and so on."""
+    """The rounds at the beginning of a history: a user message, an assistant message, and so on.
+
+    What was said of "last week" has the key of the week it means today: on another day nothing is found under it.
+    """
     history = query.turn.history
     if sum(len(message.text) + len(message.opaque) for message in history) > MOST_CHARACTERS:
         return []
@@ -274,10 +278,11 @@ def _rounds(query: Query, most: int) -> list[_Round]:
         if history[user].role != "user" or history[user + 1].role != "assistant":
             break
         turn = Turn(query.turn.system, history[:user], history[user])
+        dates = "" if query.today is None else resolve(relative_dates_of(turn), query.today)
         rounds.append(
             _Round(
                 user,
-                exact_key(query.partition, query.identity, turn),
+                dated_key(exact_key(query.partition, query.identity, turn), dates),
                 place_key(query.partition, query.identity, history[: user + 2]),
             )
         )

@@ -3,7 +3,7 @@
 ::
 
     StoreError
-    ├── UnsupportedStore    the URL names a database this release cannot use
+    ├── UnsupportedStore    the URL names something this release cannot use
     ├── StoreInUse          another proxy holds this database
     ├── SchemaTooNew        the database was written by a newer release
     ├── StoreUnavailable    an administrative change could not be written (disk full, locked, closing)
@@ -29,7 +29,7 @@ class StoreError(Exception):
 
 
 class UnsupportedStore(StoreError):  # noqa: N818 - reads as what it says
-    """The URL names a database this release cannot use."""
+    """The URL names a database that this release cannot use, or a file that is not its own."""
 
 
 class StoreInUse(StoreError):  # noqa: N818

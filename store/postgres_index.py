@@ -16,6 +16,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 from sqlalchemy import URL, Connection, create_engine, text
+from sqlalchemy.exc import OperationalError
 from sqlalchemy.pool import NullPool
 
 from fingerprint.text import utf8
@@ -34,6 +35,9 @@ _SIZES: Final = 10_000  # buckets whose size is remembered
 _SIZE_S: Final = 60.0
 _STEPS: Final = 3.0  # vectors that are compared in the index for each one that is read from it, about
 _MOST_DIMENSIONS: Final = 4_000  # what pgvector indexes as halfvec
+_NEIGHBOURS_BYTES: Final = 900  # what a vector takes beside its numbers while an index is made
+_MOST_MEMORY: Final = 4 << 30  # bytes of the server's memory that making an index may take
+_NO_ROOM: Final = ("53100", "53200")  # disk_full (so a full /dev/shm is called), out_of_memory
 
 _IN_EPOCH: Final = "number > (SELECT coalesce(max(last_entry), 0) FROM epochs)"
 _SIZE = text("SELECT count(*) FROM (SELECT FROM vectors WHERE bucket = :bucket LIMIT :most) AS part")
@@ -49,6 +53,10 @@ _IN_SPACE = text(
 _INDEXES = text(
     "SELECT c.relname AS name, i.indisvalid AS valid FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid "
     "WHERE i.indrelid = 'vectors'::regclass AND c.relname LIKE 'ix\\_vectors\\_near\\_%'"
+)
+_MEMORY = text(
+    "SELECT set_config('maintenance_work_mem', greatest(setting::bigint, :kib)::text, false) "
+    "FROM pg_settings WHERE name = 'maintenance_work_mem'"
 )
 _TOTALS = text("SELECT count(bucket), count(DISTINCT bucket) FROM vectors")
 
@@ -113,9 +121,7 @@ class PostgresIndex:
                 name = _name(space, dimension)
                 if there.get(name) or not self._is_large(space, dimension, connection):
                     continue
-                if name in there:  # the process that was making it was stopped
-                    connection.exec_driver_sql(f"DROP INDEX CONCURRENTLY {name}")
-                connection.exec_driver_sql(_made(name, space, dimension))
+                self._make(name, space, dimension, connection)
             self._find(connection)
 
     def close(self) -> None:
@@ -135,6 +141,22 @@ class PostgresIndex:
     def _find(self, connection: Connection) -> None:
         self._all = int(connection.execute(_ALL).scalar_one())
         self._valid = frozenset(row.name for row in connection.execute(_INDEXES) if row.valid)
+
+    def _make(self, name: str, space: str, dimension: int, connection: Connection) -> None:
+        """Make an index, in memory as far as this may take it: on disk it takes ten times as long."""
+        drop = f"DROP INDEX CONCURRENTLY IF EXISTS {name}"  # there where a process that was making it was stopped
+        needed = min(self._all * (2 * dimension + _NEIGHBOURS_BYTES), _MOST_MEMORY) // 1024
+        connection.execute(_MEMORY, {"kib": needed})
+        connection.exec_driver_sql(drop)
+        try:
+            connection.exec_driver_sql(_made(name, space, dimension))
+        except OperationalError as error:
+            if getattr(error.orig, "sqlstate", "") not in _NO_ROOM:
+                raise
+            # Several workers share their memory in /dev/shm, which is small in most containers; one needs none of it.
+            connection.exec_driver_sql("SET max_parallel_maintenance_workers = 0")
+            connection.exec_driver_sql(drop)
+            connection.exec_driver_sql(_made(name, space, dimension))
 
     def _is_large(self, space: str, dimension: int, connection: Connection) -> bool:
         """Whether a space is worth an index; counted again only when the table has doubled since."""

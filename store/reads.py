@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
-from sqlalchemy import ColumnElement, Connection, Row, bindparam, func, select
+from sqlalchemy import ColumnElement, Connection, Row, bindparam, case, func, select
 
 from store.bars import text_digest
 from store.codec import unpack_answer
@@ -49,6 +49,8 @@ __all__ = [
 _SERVABLE: Final = "active"
 _LOOKED_AT: Final = 100_000  # entries, for vectors that were not made before the last stop
 _SERVED: Final = Entry.unserved_until <= bindparam("now")
+# What people are shown: an entry of an older epoch is in no state any more, though its row is there until it is tidied.
+_SHOWN: Final = case((in_epoch(), Entry.state), else_="out_of_epoch")
 _READABLE: Final = ("active", "frozen")  # by the literal conversation; frozen ones are found in no other way
 
 _KEPT = (
@@ -401,7 +403,7 @@ def conditions(where: Mapping[str, str]) -> list[ColumnElement[bool]]:
         if name == "entry":
             made.append(Entry.id == value)
         elif name == "state":
-            made.append(Entry.state == value)
+            made.append(_SHOWN.in_((value,)))
         elif name == "partition":
             made.append(Entry.partition == _bytes(name, value))
         elif name == "identity":
@@ -437,7 +439,7 @@ def listing(connection: Connection, *, where: Mapping[str, str], after: str | No
         select(
             Entry.id,
             Entry.partition,
-            Entry.state,
+            _SHOWN.label("state"),
             Entry.version,
             Entry.parent,
             Entry.supersedes,
@@ -494,10 +496,10 @@ class Totals:
 
 def totals(connection: Connection, now: float) -> Totals:
     """Count entries by state and what their hits saved."""
-    states = connection.execute(select(Entry.state, func.count()).group_by(Entry.state)).all()
+    states = connection.execute(select(_SHOWN.label("state"), func.count()).group_by(_SHOWN)).all()
     by_state = {row.state: row[1] for row in states}
     expired = connection.execute(
-        select(func.count()).select_from(Entry).where(Entry.state == _SERVABLE, Entry.expires_at <= now)
+        select(func.count()).select_from(Entry).where(Entry.state == _SERVABLE, Entry.expires_at <= now, in_epoch())
     ).scalar_one()
     hits, tokens, seconds = connection.execute(
         select(
@@ -522,7 +524,7 @@ def totals(connection: Connection, now: float) -> Totals:
 
 def _unserved(connection: Connection, when: ColumnElement[bool]) -> int:
     return connection.execute(
-        select(func.count()).select_from(Entry).where(Entry.state == _SERVABLE, when)
+        select(func.count()).select_from(Entry).where(Entry.state == _SERVABLE, when, in_epoch())
     ).scalar_one()
 
 

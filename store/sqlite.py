@@ -13,6 +13,7 @@ import shutil
 import sqlite3
 import tempfile
 import time
+from contextlib import closing
 from pathlib import Path
 from typing import IO, Any
 
@@ -32,6 +33,7 @@ __all__ = ["SqliteDatabase"]
 log = logging.getLogger(__name__)
 
 _ALWAYS_CHECK_BYTES = 64 << 20  # checking a database of this size takes a fraction of a second
+_MAGIC = b"SQLite format 3\0"
 _CLEAN, _OPEN = "closed cleanly", "opened by process"
 
 
@@ -53,12 +55,13 @@ class SqliteDatabase(Database):
     def take(cls, settings: StoreSettings) -> SqliteDatabase:
         """Open, check and upgrade the database that ``settings.url`` names, creating it where there is none.
 
-        A file that is no database, or a damaged one, is moved aside (``NAME.corrupt-TIME``), said in the log, and a
-        fresh one is started. Raises `UnsupportedStore`, `StoreInUse`, `SchemaTooNew`, and `StoreUnavailable` where the
-        file cannot be used for another reason (no permission, locked).
+        A damaged one is moved aside (``NAME.corrupt-TIME``), said in the log, and a fresh one is started. Raises
+        `UnsupportedStore` (also for somebody else's file, which is left as it is), `StoreInUse`, `SchemaTooNew`, and
+        `StoreUnavailable` where the file cannot be used for another reason (no permission, locked).
         """
         path, temporary = _path_of(settings.url)
         try:
+            _refuse_others(path)
             path.parent.mkdir(parents=True, exist_ok=True)
             # People's conversations: for the owner only. SQLite gives its other files the same mode.
             path.touch(mode=0o600)
@@ -153,6 +156,24 @@ def _path_of(url: str) -> tuple[Path, Path | None]:
 
 def _beside(path: Path, suffix: str) -> Path:
     return path.with_name(path.name + suffix)
+
+
+def _refuse_others(path: Path) -> None:
+    """Raise `UnsupportedStore` for a file this program never wrote: a wrong path must cost nobody a file."""
+    if _beside(path, ".lock").exists() or not path.is_file() or path.stat().st_size == 0:
+        return
+    with path.open("rb") as file:
+        database = file.read(len(_MAGIC)) == _MAGIC
+    tables: set[str] = set()
+    if database:
+        try:
+            with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as connection:
+                tables = {str(name) for (name,) in connection.execute("SELECT name FROM sqlite_master")}
+        except sqlite3.Error:  # damaged or locked: opening it says so
+            return
+    if (tables or not database) and not {"alembic_version", "entries"} <= tables:
+        what = "another program's database" if database else "no database"
+        raise UnsupportedStore(f"store.url names {path}, which is {what}: it is left alone; name another file")
 
 
 def _take_lock(path: Path) -> tuple[IO[str], bool]:

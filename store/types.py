@@ -7,6 +7,7 @@ always passed in: nothing below ``store.cache`` reads a clock.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from datetime import date
 from typing import Final, Literal, Protocol
 
 from fingerprint.conversation import Turn
@@ -68,6 +69,7 @@ class Query:
     semantic: bool = True  # False: exact look-up only (opaque parts, tools, time-sensitive, …)
     ttl_s: float | None = None  # asked for by the caller or set by admission; None: the configured default
     dates: str = ""  # what the turn's relative dates mean now (`fingerprint.dates`); part of ``exact_key`` already
+    today: date | None = None  # the day they are seen from; None where the user speaks of none
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from rich.panel import Panel
 from rich.text import Text
 
 from eval.audit.sheet import Row, read_sheet, text_of, write_sheet
+from eval.private import write_private
 from eval.statistics import wilson
 from fingerprint.conversation import Turn
 
@@ -89,7 +90,7 @@ def write_pairs(rows: Sequence[Row], path: Path) -> int:
     """Write the labelled rows as JSON Lines; returns how many."""
     pairs = pairs_of(rows)
     text = "".join(json.dumps(pair, ensure_ascii=False) + "\n" for pair in pairs)
-    path.write_text(text, "utf-8", errors="replace")
+    write_private(path, text)
     return len(pairs)
 
 

@@ -17,10 +17,11 @@ from typing import Any, Final
 
 from eval.audit.spool import Spool
 from eval.audit.walk import Outcome
+from eval.private import write_private
 from eval.traffic.errors import TrafficError
 from eval.traffic.pairs import label_of
 from eval.traffic.problems import Problems
-from eval.traffic.source import csv_rows
+from eval.traffic.source import csv_rows, opened
 from fingerprint.conversation import Message, Turn
 from fingerprint.language import language_of
 
@@ -35,6 +36,7 @@ COLUMNS: Final = (
 )  # fmt: skip
 
 _NEAR: Final = 0.6  # cosine of the messages from which a refused candidate is worth a look
+_LONGEST_HEADER: Final = 4096  # bytes
 _SHOWN: Final = 4  # messages of a history shown in the readable columns
 
 
@@ -146,12 +148,16 @@ def write_sheet(rows: Iterable[Row], path: Path) -> None:
             ]
         )
     aside = path.with_name(f".{path.name}.new")
-    aside.write_text("\ufeff" + out.getvalue(), "utf-8", newline="", errors="replace")
+    write_private(aside, "\ufeff" + out.getvalue())
     aside.replace(path)
 
 
 def read_sheet(path: Path) -> list[Row]:
     """Read a sheet, labelled or not. Raises `TrafficError` with the line where it cannot be read."""
+    with opened(path) as file:
+        header = file.readline(_LONGEST_HEADER).decode("utf-8", "replace")
+    if "equivalent" not in header:
+        raise TrafficError(f"{path.name}: this is no sheet of an audit: there is no column 'equivalent'")
     rows = []
     for line, row in csv_rows(path, Problems(strict=True)):
         try:

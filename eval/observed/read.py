@@ -20,7 +20,8 @@ _DECODER = msgspec.json.Decoder(Observation)
 def read_observations(paths: Sequence[Path | str], problems: Problems) -> Iterator[Observation]:
     """Yield what the files hold, one at a time; bad rows go to ``problems``.
 
-    Raises `eval.traffic.TrafficError` where a file cannot be read, or (``strict``) for the first bad row.
+    Raises `eval.traffic.TrafficError` where a file cannot be read or has only bad rows, or (``strict``) for the first
+    bad row.
     """
     for path in paths:
         for number, line in lines(path, problems):
@@ -29,6 +30,7 @@ def read_observations(paths: Sequence[Path | str], problems: Problems) -> Iterat
                 yield _DECODER.decode(line)
             except (msgspec.MsgspecError, UnicodeDecodeError) as error:
                 problems.add(BadRow(f"not an observation: {error}", name_of(path), number))
+    problems.none_read()
 
 
 def samples_of(seen: Sequence[Observation]) -> tuple[list[Sample], int]:

@@ -78,6 +78,7 @@ class Work:
                 path.unlink(missing_ok=True)
         elif self._kept_store.exists():
             shutil.copyfile(self._kept_store, self.store)
+        self.results.touch(mode=0o600)
         self._file = self.results.open("ab")
         done, size = (0, 0) if state is None else (int(state["done"]), int(state["bytes"]))
         if self._file.tell() < size:
@@ -105,6 +106,7 @@ class Work:
         if self.store.exists():
             aside = self._kept_store.with_suffix(".new")
             aside.unlink(missing_ok=True)
+            aside.touch(mode=0o600)
             with (
                 contextlib.closing(sqlite3.connect(self.store)) as now,
                 contextlib.closing(sqlite3.connect(aside)) as kept,

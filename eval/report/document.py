@@ -11,6 +11,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
+from eval.private import write_private
 from eval.report.plots import Plot
 from eval.report.values import Unit, Value
 
@@ -214,15 +215,17 @@ class Report:
         }
 
     def write(self, *, html: Path | None = None, json: Path | None = None) -> None:
-        """Write the page and the JSON file. Raises `OSError`, and `eval.report.errors.PlotsMissing` where the plotting
-        library is not installed."""
+        """Write the page and the JSON file, which quote users.
+
+        Raises `OSError`, and `eval.report.errors.PlotsMissing` where the plotting library is not installed.
+        """
         if json is not None:
             text = json_module.dumps(self.document(), indent=1, ensure_ascii=False, allow_nan=False)
-            json.write_text(text + "\n", "utf-8", errors="replace")
+            write_private(json, text + "\n")
         if html is not None:
             from eval.report.page import page
 
-            html.write_text(page(self), "utf-8", errors="replace")
+            write_private(html, page(self))
 
     def show(self, console: Console) -> None:
         """Print the summary: everything but plots and examples."""

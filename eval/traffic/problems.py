@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any, Final
 
-from eval.traffic.errors import BadRow
+from eval.traffic.errors import BadRow, TrafficError
 
 __all__ = ["Problems"]
 
@@ -34,6 +34,11 @@ class Problems:
             self.first.append(problem)
         if self._on_problem is not None:
             self._on_problem(problem)
+
+    def none_read(self) -> None:
+        """Raise `TrafficError` where there are rows and all are bad: then it is the file that is wrong."""
+        if self.skipped and self.skipped == self.rows:
+            raise TrafficError(f"none of {self.rows} rows can be used; the first: {self.first[0]}")
 
     def ignore(self, what: str) -> None:
         """Count a row that belongs into such a log and holds no chat turn (an embedding request, a span)."""

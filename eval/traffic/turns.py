@@ -66,7 +66,8 @@ def read_turns(
 ) -> Iterator[LoggedTurn]:
     """Yield the turns of logs in the order they are written, at most ``limit``; bad rows go to ``problems``.
 
-    Raises `eval.traffic.errors.TrafficError` where a file cannot be read, or (``strict``) for the first bad row.
+    Raises `eval.traffic.errors.TrafficError` where a file cannot be read or has only bad rows, or (``strict``) for the
+    first bad row.
     """
     problems = problems or Problems()
     count = 0
@@ -81,6 +82,7 @@ def read_turns(
                 return
             count += 1
             yield turn
+    problems.none_read()
 
 
 def turns_of(record: Record, *, file: str = "", line: int = 0) -> list[LoggedTurn]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import date
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -10,7 +11,8 @@ from hypothesis import strategies as st
 from sqlalchemy import create_engine, text
 
 from fingerprint.conversation import Message
-from fingerprint.keys import exact_key, place_key
+from fingerprint.dates import relative_dates_of, resolve
+from fingerprint.keys import dated_key, exact_key, place_key
 from store.cache import Cache
 from store.canonical import Canonical
 from store.types import Query
@@ -55,6 +57,29 @@ async def test_turns_served_in_other_words_are_sent_in_the_words_the_backend_kno
     found = await two_turns.canonical(ask(*THEIRS))
     assert texts(found) == [(0, Q1), (2, Q2)]
     assert found.ended == ""
+
+
+async def test_a_history_that_speaks_of_relative_dates_is_found_on_the_day_it_was_said(cache: Cache) -> None:
+    """ "Yesterday" is part of the key of the turn it was said in, and of every later one of the conversation."""
+    today, yesterday = date(2026, 11, 29), "what did it cost yesterday"
+    reworded, price = "what did it cost yesterday please", "12 euros."
+
+    def dated(*said: str, on: date = today) -> Query:
+        query = ask(*said)
+        dates = resolve(relative_dates_of(query.turn), on)
+        key = dated_key(query.exact_key, dates)
+        return replace(query, dates=dates, today=on if dates else None, exact_key=key)
+
+    for said, answer in (((Q1,), A1), ((Q1, A1, yesterday), price)):
+        cache.record(dated(*said), say(answer))
+        assert await cache.flush()
+    for said in ((R1,), (R1, A1, reworded)):
+        assert await look_up(cache, dated(*said)) is not None, said
+        assert await cache.flush()
+    found = await cache.canonical(dated(R1, A1, reworded, price, NEW))
+    assert (texts(found), found.ended) == ([(0, Q1), (2, yesterday)], "")
+    found = await cache.canonical(dated(R1, A1, reworded, price, NEW, on=date(2026, 11, 30)))
+    assert texts(found) == [(0, Q1)]
 
 
 async def test_the_one_whom_the_model_answered_keeps_every_word(two_turns: Cache) -> None:

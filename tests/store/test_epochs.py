@@ -23,6 +23,8 @@ async def test_nothing_older_than_the_epoch_is_served(open_cache: Open) -> None:
     assert await cache.raise_epoch(dry_run=False, actor="ann", reason="new prices") == 2
     fresh = cache.record(ask(RIVER), say("the Douro"))
     await cache.flush()
+    assert (await cache.stats()).by_state == {"active": 1, "out_of_epoch": 2}
+    assert [row.state for row in await cache.entries(limit=9, after=None, where={})].count("out_of_epoch") == 2
     for _ in range(2):
         for words in (CAPITAL, REWORDED):
             assert cache.exact_now(ask(words)) is None

@@ -7,7 +7,7 @@ import resource
 import sqlite3
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -204,6 +204,31 @@ async def test_a_damaged_file_is_moved_aside_with_a_word_in_the_log(
     assert await cache.flush()
     assert len(moved_aside(tmp_path)) == 1
     assert "is damaged" in caplog.text
+
+
+@pytest.mark.parametrize("kind", ["text", "another program's database"])
+async def test_somebody_elses_file_is_refused_and_left_as_it_is(kind: str, open_cache: Open, tmp_path: Path) -> None:
+    path = tmp_path / "antiphon.db"
+    if kind == "text":
+        path.write_text("My notes.\n")
+    else:
+        with closing(sqlite3.connect(path)) as other:
+            other.execute("CREATE TABLE bookmarks (url TEXT)")
+            other.commit()
+    before = path.read_bytes()
+    with pytest.raises(UnsupportedStore, match="left alone"):
+        await open_cache()
+    assert path.read_bytes() == before
+    assert [p.name for p in tmp_path.iterdir()] == ["antiphon.db"]
+
+
+async def test_a_backup_put_in_place_without_its_lock_file_is_used(open_cache: Open, tmp_path: Path) -> None:
+    cache = await open_cache()
+    cache.record(ask(CAPITAL), say("Lisbon"))
+    await cache.flush()
+    await cache.close()
+    (tmp_path / "antiphon.db.lock").unlink()
+    assert (await (await open_cache()).stats()).entries == 1
 
 
 @pytest.mark.parametrize(
