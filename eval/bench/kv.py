@@ -7,6 +7,8 @@ The same users (`eval.bench.kv_workload`) talk to one SGLang three times, its KV
 - ``antiphon``: through Antiphon as it is.
 
 The users come at the same moments each time, so a chain that spares the backend work has less of a queue before it.
+The backend has one half of the machine's cores to itself, users and proxy share the other half, in all three chains: as
+where the backend has a GPU, neither takes the other's processor time.
 Tokens are those the backend reports (``usage``), the KV tokens resident at the end are its own gauge; no token is
 estimated. The model is the shaped one (``deploy/sglang/build_shaped.py``). A second part asks SmolLM2 whether answers
 are the worse for it.
@@ -42,6 +44,9 @@ from store.window import cosine
 
 __all__ = ["CHAINS", "main"]
 
+_CORES: Final = sorted(os.sched_getaffinity(0))
+_BACKENDS: Final = set(_CORES[: max(1, len(_CORES) // 2)])
+_OTHERS: Final = set(_CORES[len(_CORES) // 2 :])
 CHAINS: Final = ("direct", "answers", "antiphon")
 _ROOT: Final = Path(__file__).resolve().parents[2]
 _PATIENCE_S: Final = 900.0
@@ -186,8 +191,23 @@ def sglang(model: str, *, pool: int) -> Iterator[str]:
         )
     command = [str(_ROOT / "deploy" / "sglang" / "launch.sh"), "--port", str(port)]
     command += ["--max-total-tokens", str(pool)]
-    with process(command, port, _healthy, environment={"MODEL_PATH": str(path)}, patience_s=_START_S):
+    with (
+        _on_cores(_BACKENDS),
+        process(command, port, _healthy, environment={"MODEL_PATH": str(path)}, patience_s=_START_S),
+        _on_cores(_OTHERS),
+    ):
         yield f"http://127.0.0.1:{port}"
+
+
+@contextlib.contextmanager
+def _on_cores(cores: set[int]) -> Iterator[None]:
+    """What is started inside runs on these cores only, and so does this process."""
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, cores)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
 
 
 def _healthy(port: int) -> bool:
@@ -553,10 +573,10 @@ def main() -> int:
     if options.json and options.part != "all" and options.json.exists():  # the other part stays
         results = json.loads(options.json.read_text("utf-8")) | results
     _say(report(results))
-    if options.page:
-        write_report(results, options.page)
     if options.json:
         options.json.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+    if options.page:
+        write_report(results, options.page)
     if options.plot and "chains" in results:
         from eval.bench.kv_plot import draw
 

@@ -219,7 +219,7 @@ async def test_somebody_elses_file_is_refused_and_left_as_it_is(kind: str, open_
     with pytest.raises(UnsupportedStore, match="left alone"):
         await open_cache()
     assert path.read_bytes() == before
-    assert [p.name for p in tmp_path.iterdir()] == ["antiphon.db"]
+    assert [p.name for p in tmp_path.iterdir()] == ["antiphon.db"]  # noqa: ASYNC240
 
 
 async def test_a_backup_put_in_place_without_its_lock_file_is_used(open_cache: Open, tmp_path: Path) -> None:
