@@ -21,8 +21,6 @@ import uvicorn
 from proxy.cli_output import UNUSABLE, CommandError, complain, say
 from proxy.logs import configure, event
 from proxy.settings import Loaded, Settings
-from store.database import parse_url
-from store.errors import UnsupportedStore
 
 try:
     import resource
@@ -146,6 +144,9 @@ def serve(loaded: Loaded) -> None:
 
     Raises :class:`CommandError` where it cannot start.
     """
+    from store.database import parse_url
+    from store.errors import UnsupportedStore
+
     settings = loaded.settings
     configure(settings.logging)
     try:

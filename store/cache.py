@@ -9,6 +9,7 @@ On the path of a request nothing raises: a failure is "not found" or a dropped w
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -44,6 +45,7 @@ from store.known import MOST_KEYS, KnownKeys
 from store.marks import DoubtWrite, FeedbackWrite, SightingWrite
 from store.memory import Kept, Memory
 from store.opinion import NoOpinion, Opinion, asked, served_by
+from store.plain import plain_key
 from store.pool import Pool, Unanswered
 from store.prints import Prints
 from store.projection import ProjectedEmbedder
@@ -54,7 +56,7 @@ from store.retrieval import candidates, retrieve
 from store.rows import EntryRow, StoreStats, row_of
 from store.settings import StoreSettings
 from store.stages import staged
-from store.types import Answer, Candidate, Decision, Hit, Policy, Query, ReuseConfidence
+from store.types import Answer, Candidate, Decision, Hit, Judgement, Policy, Query, ReuseConfidence
 from store.value import Lives, expected_saving, length_of
 from store.vectors import Vectors
 from store.writer import Writer
@@ -113,6 +115,7 @@ class Cache:
         self._bars = Bars()
         self._recent = Recent()
         self._known = KnownKeys()
+        self._known_plainly = KnownKeys()  # the same for plain keys
         self._again = AskedAgain()
         self._lives = Lives(settings.long_life_tokens, settings.no_life_tokens, settings.medium_ttl_s)
         self.epoch = 0  # see `store.epochs`
@@ -296,6 +299,9 @@ class Cache:
         if not self._in_step():
             return Decision("miss", "no word from the database"), None
         try:
+            same = None if thorough else await self._in_the_same_words(query)
+            if same is not None:
+                return self._unless_asked_again(query, _same_words(same), same)
             chosen = await self._candidates(query)
             if not chosen:
                 return Decision("miss", "no candidate"), None
@@ -326,9 +332,13 @@ class Cache:
         """Return what would be decided, with every candidate judged; nothing is counted or served."""
         exact = await self.exact(query)
         decision, _ = await self.search(query, thorough=True)
-        if exact is None:
-            return decision
-        return Decision("answer", "exact", exact.entry_id, 1.0, decision.judgements)
+        if exact is not None:
+            return Decision("answer", "exact", exact.entry_id, 1.0, decision.judgements)
+        with contextlib.suppress(Unanswered):
+            same = await self._in_the_same_words(query)
+            if same is not None:
+                return replace(_same_words(same), judgements=decision.judgements)
+        return decision
 
     def served_before(self, query: Query) -> bool:
         """Whether the same session already got an answer to this literal turn; False without a session."""
@@ -677,6 +687,26 @@ class Cache:
             decided=kept.confidence,
         )
 
+    @staged("same_words", lambda hit: {"hit": hit is not None})
+    async def _in_the_same_words(self, query: Query) -> Hit | None:
+        """The answer to the same question at the same place, with or without a courtesy around it (`store.plain`)."""
+        if not query.semantic or self.checks.policy.least(same_place=True) > 1.0:
+            return None
+        key = _plain_key(query)
+        if key is None or self._known_plainly.absent(key):
+            return None
+        kept = await self._read(
+            partial(
+                reads.in_the_same_words,
+                key=key,
+                place_key=query.place_key,
+                node=None if query.place_key is None else self._recent.places.get(query.place_key),
+                now=self._clock(),
+            )
+        )
+        hit = None if kept is None else self._hit(query, kept, confidence=1.0, exact=False)
+        return None if hit is None else replace(hit, kind="same_place")
+
     @staged("retrieve", lambda chosen: {"candidates": len(chosen)})
     async def _candidates(self, query: Query) -> list[Candidate]:
         began = time.monotonic()
@@ -811,6 +841,9 @@ class Cache:
             if after is not None:
                 self._writer.put(PlaceWrite(after, entry_id, now, query.place_key))
             return
+        plainly = _plain_key(query)
+        if plainly is not None:
+            self._known_plainly.add(plainly)
         stored = self._writer.put(
             RecordWrite(
                 followers=self._followers,
@@ -832,6 +865,7 @@ class Cache:
                 lives=self._lives,
                 longest_s=longest,
                 dates=query.dates,
+                plain_key=plainly,
             )
         )
         if not stored:
@@ -944,9 +978,12 @@ class Cache:
             }
             self._link.start(handlers, followed.forget)
             self._known.forget()  # others write, too
+            self._known_plainly.forget()
         with self._database.upkeep.connect() as connection:
             for key in reads.exact_keys(connection, MOST_KEYS + 1) if self._link is None else ():
                 self._known.add(key)
+            for key in reads.plain_keys(connection, MOST_KEYS + 1) if self._link is None else ():
+                self._known_plainly.add(key)
             self.epoch = epochs.current(connection)
             self._index.load(connection, now, self.failures)
             for scope, item in reads.bars(connection, now - _BARS_DAYS * 86_400):
@@ -974,6 +1011,16 @@ class Cache:
             self._link.close()
         if self._leases is not None:
             self._leases.close()
+
+
+def _plain_key(query: Query) -> bytes | None:
+    """The query's plain key; None where it is found literally only."""
+    return plain_key(query.turn, query.partition, query.identity, query.dates) if query.semantic else None
+
+
+def _same_words(hit: Hit) -> Decision:
+    judgement = Judgement(hit.entry_id, similarity=1.0, same_place=True, confidence=1.0)
+    return Decision("answer", "same words", hit.entry_id, 1.0, (judgement,), "same_place")
 
 
 def _nothing() -> None:

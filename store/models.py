@@ -71,6 +71,7 @@ class Entry(Base):
     __table_args__ = (
         Index("ix_entries_exact_key", "exact_key"),
         Index("ix_entries_parent", "parent"),
+        Index("ix_entries_plain_key", "plain_key", "parent"),
         Index("ix_entries_direct", "direct"),
         Index("ix_entries_identity", "identity_number"),
         Index("ix_entries_expires_at", "expires_at"),
@@ -113,6 +114,7 @@ class Entry(Base):
     sightings: Mapped[int] = mapped_column(Integer, server_default="1")  # times asked, not served included
     doubts: Mapped[int] = mapped_column(Integer, server_default="0")  # weak signs that it was wrong: `store.marks`
     dates: Mapped[str] = mapped_column(Text, server_default="")  # what "yesterday" meant in it: `fingerprint.dates`
+    plain_key: Mapped[bytes | None] = mapped_column(_Key)  # `store.plain`; None: it is found by literal key and meaning
 
 
 class Vector(Base):

@@ -40,7 +40,7 @@ CHANNEL: Final = "antiphon"
 _CONNECT_S: Final = 5
 _UPKEEP_MS: Final = 120_000  # one statement that counts, lists or loads
 _IDLE_MS: Final = 30_000  # a transaction of a process that hangs must not hold the lock for ever
-_EF_SEARCH: Final = 120
+_EF_SEARCH: Final = 400  # of a million vectors in tight groups it finds 95 % of the nearest, where 120 finds 87 %
 _SCAN_TUPLES: Final = 40_000
 
 

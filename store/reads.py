@@ -115,6 +115,8 @@ _OFFERED: Final = (  # what an entry must be to be found by its meaning
     Entry.expires_at > bindparam("now"),
     in_epoch(),
 )
+# Not by number: a planner without statistics would walk all numbers backwards to spare itself the sorting.
+_PLAIN = select(*_KEPT).where(Entry.plain_key == bindparam("key"), *_OFFERED).order_by(Entry.created_at.desc()).limit(1)
 _NEAREST = (
     select(*_NEAR)
     .join(Vector, Vector.number == Entry.number)
@@ -204,9 +206,32 @@ def exact_keys(connection: Connection, limit: int) -> Iterator[bytes]:
             yield from (row[0] for row in part)
 
 
+def plain_keys(connection: Connection, limit: int) -> Iterator[bytes]:
+    """Read the plain keys of entries, each once and at most ``limit``."""
+    keys = select(Entry.plain_key).where(Entry.plain_key.is_not(None)).distinct().limit(limit)
+    for part in connection.execution_options(stream_results=True).execute(keys).partitions(8_192):
+        yield from (row[0] for row in part if row[0] is not None)
+
+
 def entry(connection: Connection, entry_id: str, now: float) -> Kept | None:
     """Return an entry by its id where it may be served."""
     row = connection.execute(_ENTRY, {"id": entry_id, "now": now}).first()
+    return None if row is None else _kept(row, row.id)
+
+
+def in_the_same_words(
+    connection: Connection, key: bytes, place_key: bytes | None, node: str | None, now: float
+) -> Kept | None:
+    """Return the newest servable entry under a plain key (`store.plain`) at one place; ``place_key`` None: the root.
+
+    ``node`` is what is known of the place already.
+    """
+    if node is None and place_key is not None:
+        node = node_of(connection, place_key)
+    if node is None and place_key is not None:
+        return None
+    here = Entry.depth == 0 if node is None else Entry.parent == node
+    row = connection.execute(_PLAIN.where(here), {"key": key, "now": now}).first()
     return None if row is None else _kept(row, row.id)
 
 

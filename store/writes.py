@@ -282,6 +282,7 @@ class RecordWrite:
     lives: Lives
     longest_s: float  # what it may live if its value allows
     dates: str = ""
+    plain_key: bytes | None = None  # `store.plain`
     replaced: Callable[[bytes, str, str], None] | None = None  # told after the commit: question key, old id, new id
 
     def apply(self, connection: Connection) -> Result:
@@ -349,6 +350,7 @@ class RecordWrite:
                 "sightings": 1 if same is None else same.sightings + 1,
                 "doubts": 0 if same is None else same.doubts,
                 "dates": self.dates,
+                "plain_key": self.plain_key,
             },
         )
         if self.place_after is not None:

@@ -156,7 +156,7 @@ def read_sheet(path: Path) -> list[Row]:
     """Read a sheet, labelled or not. Raises `TrafficError` with the line where it cannot be read."""
     with opened(path) as file:
         header = file.readline(_LONGEST_HEADER).decode("utf-8", "replace")
-    if "equivalent" not in header:
+    if header.strip() and "equivalent" not in header:
         raise TrafficError(f"{path.name}: this is no sheet of an audit: there is no column 'equivalent'")
     rows = []
     for line, row in csv_rows(path, Problems(strict=True)):

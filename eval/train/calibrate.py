@@ -1,6 +1,7 @@
 """Combine the two stages, calibrate them, choose the thresholds: ``store/confidence/thresholds.json``.
 
-usage: python -m eval.train.calibrate --first A.npz [--second B.npz] [--at-least P] [--out FILE] [--report JSON]
+usage: python -m eval.train.calibrate --first A.npz [--second B.npz] [--neighbours N.npz] [--at-least P] [--out FILE]
+       [--report JSON]
 
 ``A.npz`` and ``B.npz`` hold ``id`` and ``score`` (logits) of pairs the models were *not* trained on. Where there is a
 second stage, only the pairs of the folds it held out count (``--held``); everything is done anew for each language.
@@ -9,12 +10,14 @@ second stage, only the pairs of the folds it held out count (``--held``); everyt
    out of the curves and counted as not served.
 2. Each stage's logit is brought to mean 0 and deviation 1; the score is their weighted sum (``SHARES``; 0 leaves the
    second stage out).
-3. The sum is brought to log odds by a line for each place two turns can stand at (``store.confidence.model.where``):
-   logistic regression (Platt 1999) on the families. Isotonic regression from there to probability, both answers
-   weighted alike, straight lines between block centres.
+3. The sum and the cosine of the messages are brought to log odds by a line for each place two turns can stand at
+   (``store.confidence.model.where``): logistic regression (Platt 1999) on the families and, as many again that are
+   different, on what a full cache offers beside the right entry (``N.npz``, `eval.train.neighbours`). Isotonic
+   regression from there to probability, both answers weighted alike, straight lines between block centres.
 4. ``answer``: the lowest confidence at which the share of wrong hits stays within ``--wrong`` on the families and
-   within twice that on every other source: off its domains a model errs up to twice as often. The language that needs
-   the higher threshold has its curve lowered instead, so that one number serves both.
+   within twice that on every other source: off its domains a model errs up to twice as often; and at which at most
+   ``NEIGHBOURS`` of what a full cache offers is served. The language that needs the higher threshold has its curve
+   lowered instead, so that one number serves both.
    It is never below ``--at-least``: what real chats would be offered (``eval.train.offered``) is not in the families.
 5. ``verify``: the 95th percentile of the different pairs.
 6. ``margin``: how far from the thresholds a sum must lie after the second stage's first reading (``once`` in ``B.npz``)
@@ -56,6 +59,8 @@ at 0.2 are equivalent in the data, next to none in a full cache, where most of w
 FOLLOW_UP = {"en": 0.5, "zh": 0.86}
 """The same after one history. The families hold look-alikes and equivalents there, and no other follow-ups, of which
 a conversation is full (``eval.train.offered``)."""
+NEIGHBOURS = 0.001
+"""Share of the neighbours that may be served: a look-up judges up to eight of them."""
 PLACES: dict[str, tuple[Where, ...]] = {"en": ("alone", "other"), "zh": ()}
 """Places with a line of their own; the others share one. After the same history the families know only look-alikes and
 equivalents, no other follow-ups; a line of its own let those pass (`eval.train.offered`)."""
@@ -79,6 +84,8 @@ class Table:
             too_far(p.a, _candidate(p, c), NEAREST[p.lang], FOLLOW_UP[p.lang])
             for p, c in zip(pairs, cosine, strict=True)
         ]
+        self.cosine: Scores = np.array(cosine)
+        self.neighbours: Neighbours | None = None
         self.vetoed: Flags = np.array(
             [f or bool(objections(p.a, p.b, same_place=same_history(p))) for p, f in zip(pairs, far, strict=True)], bool
         )
@@ -103,16 +110,56 @@ def _where(pair: Pair) -> Where:
     return where(pair.a, _candidate(pair))
 
 
-def lines_of(table: Table, score: Scores, passed: Flags) -> dict[str, dict[str, float]]:
-    """The line from score to log odds of each place, by families alone."""
+class Neighbours:
+    """What a full cache offers beside the right entry, in one language; all of it different."""
+
+    def __init__(self, file: Path, lang: str) -> None:
+        with np.load(file, allow_pickle=False) as found:
+            mine = found["lang"] == lang
+            self.where = found["where"][mine]
+            self.cosine: Scores = found["cos"][mine]
+            self.first: Scores = found["first"][mine]
+            self.second: Scores = found["second"][mine]
+
+    def score(self, numbers: dict[str, Any]) -> Scores:
+        """What ``together`` (or, without a second stage, ``alone``) is read at."""
+        score = scaled(self.first, numbers["first"])
+        if "second" in numbers:
+            score = score + scaled(self.second, numbers["second"])
+            if "places" in numbers:
+                score = placed(score, self.where, self.cosine, numbers["places"])
+        return score
+
+
+def placed(score: Scores, where: NDArray[Any], cosine: Scores, lines: dict[str, dict[str, float]]) -> Scores:
+    """Log odds by the line of each place."""
+    found = score.copy()
+    for place, line in lines.items():
+        here = where == place
+        found[here] = line["slope"] * score[here] + line["near"] * cosine[here] + line["shift"]
+    return found
+
+
+def lines_of(table: Table, score: Scores, passed: Flags, numbers: dict[str, Any]) -> dict[str, dict[str, float]]:
+    """The line from score and cosine to log odds of each place, by families and neighbours."""
     own = PLACES[table.pairs[0].lang]
     lines: dict[str, dict[str, float]] = {}
     for place in get_args(Where):
         group = table.where == place if place in own else ~np.isin(table.where, own)
         here = passed & table.family & group
-        fitted = LogisticRegression(C=1.0, class_weight="balanced").fit(score[here, None], table.truth[here])
-        slope, shift = float(fitted.coef_[0, 0]), float(fitted.intercept_[0])
-        lines[place] = {"slope": round(slope, 5), "shift": round(shift, 5)}
+        x, y = np.c_[score[here], table.cosine[here]], table.truth[here]
+        w = np.where(y, 1 / y.sum(), 1 / (~y).sum())
+        if table.neighbours is None:
+            x[:, 1] = 0.0
+        else:
+            group = np.isin(table.neighbours.where, [p for p in get_args(Where) if (p in own) == (place in own)])
+            if place in own:
+                group = table.neighbours.where == place
+            x = np.r_[x, np.c_[table.neighbours.score(numbers), table.neighbours.cosine][group]]
+            y, w = np.r_[y, np.zeros(group.sum(), bool)], np.r_[w, np.full(group.sum(), 1 / max(1, group.sum()))]
+        fitted = LogisticRegression(C=1e4, max_iter=1000).fit(x, y, sample_weight=w * (len(w) / w.sum()))
+        slope, near, shift = (float(v) for v in (*fitted.coef_[0], fitted.intercept_[0]))
+        lines[place] = {"slope": round(slope, 5), "near": round(near, 5), "shift": round(shift, 5)}
     return lines
 
 
@@ -204,11 +251,14 @@ def calibrate(table: Table, chosen: Flags) -> tuple[dict[str, Any], Scores]:
         second["deviation"] /= share
         score = a + scaled(table.second, second)
         numbers["second"] = second
-        numbers["places"] = lines_of(table, score, passed)
-        for place, line in numbers["places"].items():
-            here = table.where == place
-            score[here] = line["slope"] * score[here] + line["shift"]
-        numbers["together"] = curve_of(score, table.truth, weight)
+        numbers["places"] = lines_of(table, score, passed, numbers)
+        score = placed(score, table.where, table.cosine, numbers["places"])
+        truth, all_of = table.truth, score
+        if table.neighbours is not None:
+            beside = table.neighbours.score(numbers)
+            all_of, truth = np.r_[score, beside], np.r_[truth, np.zeros(len(beside), bool)]
+            weight = np.r_[weight, np.full(len(beside), 1 / len(beside))]
+        numbers["together"] = curve_of(all_of, truth, weight)
     curve = numbers.get("together", numbers["alone"])
     confidence = read(curve, score)
     confidence[table.vetoed] = 0.0
@@ -241,7 +291,7 @@ def crossed(table: Table, wrong: float) -> Flags:
     return served
 
 
-def choose(table: Table, confidence: Scores, wrong: float) -> float:
+def choose(table: Table, confidence: Scores, wrong: float, numbers: dict[str, Any]) -> float:
     """The threshold of one language: within ``wrong`` on the families and within twice that on every source.
 
     Sources whose different pairs come from a pairing rule (``derived``) are reported and do not choose: one in ten or
@@ -252,6 +302,9 @@ def choose(table: Table, confidence: Scores, wrong: float) -> float:
         group = (table.domain == source) & ~(table.derived & ~table.truth)
         if (group & ~table.truth).sum() >= 50:
             limits.append(lowest(confidence[group], table.truth[group], 2 * wrong))
+    if table.neighbours is not None:
+        beside = read(numbers["together"], table.neighbours.score(numbers))
+        limits.append(lowest(beside, np.zeros(len(beside), bool), NEIGHBOURS))
     return max(limits)
 
 
@@ -324,6 +377,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--first", type=Path, required=True)
     parser.add_argument("--second", type=Path)
+    parser.add_argument("--neighbours", type=Path, help="what `eval.train.neighbours` wrote")
     parser.add_argument("--held", type=int, nargs="+", default=[0], help="folds the second stage held out")
     parser.add_argument("--wrong", type=float, default=0.005)
     parser.add_argument("--at-least", type=float, default=0.0, help="lowest answer threshold (eval.train.offered)")
@@ -346,10 +400,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if table.second is not None and share_of_second(table, np.ones(len(table.truth), bool)) == 0:
             table = _table([p for p in pairs if p.lang == lang], first, None, cosine, given.held)
         everything = np.ones(len(table.truth), bool)
+        if given.neighbours is not None and table.second is not None:
+            table.neighbours = Neighbours(given.neighbours, lang)
         numbers, confidence = calibrate(table, everything)
         languages[lang] = numbers
         tables[lang] = (table, confidence)
-        limits[lang] = choose(table, confidence, given.wrong)
+        limits[lang] = choose(table, confidence, given.wrong, numbers)
         report[lang] = {
             "vetoed": {
                 "equivalent": round(float(table.vetoed[table.truth & table.family].mean()), 4),
@@ -371,6 +427,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
             confidence = odds / (1 + odds)
         verify[lang] = float(np.quantile(confidence[~table.truth & table.family], 0.95))
         served = confidence >= answer
+        if table.neighbours is not None:
+            beside = read(languages[lang]["together"], table.neighbours.score(languages[lang]))
+            report[lang]["neighbours"] = {"n": len(beside), "served": round(float((beside >= answer).mean()), 5)}
         report[lang]["at the shipped threshold"] = {
             "families": describe(served, table.family, table.truth),
             **{d: describe(served, table.domain == d, table.truth) for d in sorted(set(table.domain[~table.family]))},

@@ -46,13 +46,12 @@ def says_otherwise(one: str, other: str) -> str:
         if a != b:
             return what
     extra, missing = _unmatched(mine, theirs), _unmatched(theirs, mine)
-    for side, words in ((mine, extra), (theirs, missing)):
-        if any(sentence not in side.focus for sentence, _ in words):
-            return "background"
-        if any(token.capital and not _opens(sentence, token) for sentence, token in words):
-            return "names"
-        if any(letter.isdigit() for _, token in words for letter in token.low):
-            return "numbers"
+    if any(s not in side.focus for side, words in ((mine, extra), (theirs, missing)) for s, _ in words):
+        return "background"
+    if any(token.capital and not _opens(sentence, token) for sentence, token in extra + missing):
+        return "names"
+    if any(letter.isdigit() for _, token in extra + missing for letter in token.low):
+        return "numbers"
     if max(len(extra), len(missing)) > _MOST_UNMATCHED:
         return "words"
     if len(extra) != len(missing):

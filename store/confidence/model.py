@@ -85,13 +85,14 @@ class Scale:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A straight line."""
+    """Log odds from both stages' sum and from how near the two messages are (cosine −1 … 1)."""
 
     slope: float = 1.0
     shift: float = 0.0
+    near: float = 0.0
 
-    def __call__(self, value: float) -> float:
-        return self.slope * value + self.shift
+    def __call__(self, value: float, similarity: float) -> float:
+        return self.slope * value + self.shift + self.near * similarity
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +100,8 @@ class Calibration:
     """The numbers of one language.
 
     ``alone`` reads the first stage's scaled logit; ``together`` the sum of both, which is brought to log odds first by
-    the line of the place the two turns stand at (``where``): the same sum means more after one history than after two.
+    the line of the place the two turns stand at (``where``): the same sum means more after one history than after two,
+    and less the further away the messages are, for what is far away in a full cache is nearly always something else.
     ``floor`` is the scaled logit of the first stage under which the second is not asked: no pair of the calibration
     that was let through lay below it.
     ``nearest`` is the cosine of the last messages under which nothing is served, unless both say yes or no to the same:
@@ -185,6 +187,13 @@ class LearnedConfidence:
         row = compare(query, candidate.turn, similarity=candidate.similarity, same_place=candidate.same_place)
         return calibration, calibration.first(self._forests[language].score(row))
 
+    def logits(self, query: Turn, candidate: Candidate, language: str) -> tuple[float, float]:
+        """What both stages say of a pair, before any calibration. For training."""
+        assert self._second is not None
+        row = compare(query, candidate.turn, similarity=candidate.similarity, same_place=candidate.same_place)
+        other = _at_one_place(candidate.turn, query) if candidate.same_place else candidate.turn
+        return self._forests[language].score(row), self._second.score(query, other)
+
     def first(self, query: Turn, candidate: Candidate) -> float:
         """Cheap estimate over comparisons, 0 … 1."""
         found = self._first_scaled(query, candidate)
@@ -199,16 +208,17 @@ class LearnedConfidence:
         if self._second is None or calibration.second is None or calibration.together is None:
             return first
         together, line = calibration.together, calibration.places.get(where(query, candidate), Line())
+        near = candidate.similarity
         if scaled < calibration.floor:
-            return min(first, together(line(calibration.floor)))
+            return min(first, together(line(calibration.floor, near)))
         other = _at_one_place(candidate.turn, query) if candidate.same_place else candidate.turn
         low, high = calibration.unsure
 
         def enough(logit: float) -> bool:
-            return not low <= line(scaled + second(logit)) <= high
+            return not low <= line(scaled + second(logit), near) <= high
 
         second = calibration.second
-        return together(line(scaled + second(self._second.score(query, other, enough=enough))))
+        return together(line(scaled + second(self._second.score(query, other, enough=enough)), near))
 
 
 def where(query: Turn, candidate: Candidate) -> Where:

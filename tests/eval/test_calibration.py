@@ -191,7 +191,14 @@ def test_all_figures_are_json_and_the_report_can_be_shown(tmp_path: Path) -> Non
         assert ("do not support" in captured.get()) == (result.choice.answer is None)
 
 
-@pytest.mark.parametrize("content", [b"", b"\n", b"not json\n", b'{"time": 1, "level": "miss"}\n'])
+def test_a_file_without_a_single_observation_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "s.jsonl"
+    file.write_bytes(b"not json\n{}\n")
+    with pytest.raises(TrafficError, match=r"none of 2 rows can be used; the first: s\.jsonl:1"):
+        run([file], Options(), from_shadow=True)
+
+
+@pytest.mark.parametrize("content", [b"", b"\n", b'{"time": 1, "level": "miss"}\n'])
 def test_observations_that_say_nothing_promise_nothing(tmp_path: Path, content: bytes) -> None:
     file, out = tmp_path / "s.jsonl", tmp_path / "t.json"
     file.write_bytes(content)

@@ -117,19 +117,32 @@ def test_mistakes_of_a_kind_stand_together_with_what_would_have_stopped_them() -
     assert clusters([o for o in seen if o.verdict == "agree"]) == []
 
 
-@pytest.mark.parametrize("content", [b"", b"\n\n", b"{}\n", b"[1]\n\xff\xfe\nnot json\n", b'{"time": "late"}\n'])
-def test_an_empty_or_broken_file_makes_a_report_that_says_so(tmp_path: Path, content: bytes) -> None:
+@pytest.mark.parametrize("content", [b"", b"\n\n"])
+def test_an_empty_file_makes_a_report_that_says_so(tmp_path: Path, content: bytes) -> None:
     file = tmp_path / "s.jsonl"
     file.write_bytes(content)
     html, out = tmp_path / "r.html", tmp_path / "r.json"
     run([file], html=html, json_out=out)
     document = json.loads(out.read_text())
     assert document["figures"]["turns"] == 0
-    assert document["rows"]["skipped"] == len([line for line in content.split(b"\n") if line.strip()])
     assert "No turns" in html.read_text()
-    if content.strip():
+
+
+@pytest.mark.parametrize("content", [b"{}\n", b"[1]\n\xff\xfe\nnot json\n", b'{"time": "late"}\n'])
+def test_a_file_without_a_single_observation_is_refused_with_its_first_row(tmp_path: Path, content: bytes) -> None:
+    file = tmp_path / "s.jsonl"
+    file.write_bytes(content)
+    for strict in (False, True):
         with pytest.raises(TrafficError, match=r"s\.jsonl:1"):
-            run([file], strict=True)
+            run([file], strict=strict)
+
+
+def test_rows_that_cannot_be_read_are_counted_beside_those_that_can(tmp_path: Path) -> None:
+    file, out = write(tmp_path / "s.jsonl", [hit("a", "b", "differ")]), tmp_path / "r.json"
+    with file.open("ab") as more:
+        more.write(b"not json\n")
+    run([file], json_out=out)
+    assert json.loads(out.read_text())["rows"]["skipped"] == 1
 
 
 def test_one_line_is_enough_for_a_report(tmp_path: Path) -> None:

@@ -540,8 +540,13 @@ def test_no_bytes_whatever_break_the_reader(tmp_path_factory: pytest.TempPathFac
     path = tmp_path_factory.mktemp("any") / "log.jsonl"
     path.write_bytes(b"\n".join(rows))
     for kind in ("antiphon", "openai", "litellm", "langfuse", "sharegpt", "sglang", "csv"):
-        for turn in read_turns([path], kind=kind, problems=Problems()):
-            assert turn.turn.message.role
+        problems, count = Problems(), 0
+        try:
+            for turn in read_turns([path], kind=kind, problems=problems):
+                assert turn.turn.message.role
+                count += 1
+        except TrafficError:  # a file that holds nothing that can be used
+            assert count == 0 and problems.skipped == problems.rows > 0
 
 
 def test_the_recorded_conversations_are_read_whole() -> None:
