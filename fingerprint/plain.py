@@ -32,6 +32,7 @@ def _either(name: str) -> str:
 
 
 _ASKS: Final = frozenset(word for table in _table().values() for word in table["asks"].split())
+_FRENCH: Final = frozenset(_table()["fr"]["asks"].split())
 _OPENS: Final = _ASKS | {word for table in _table().values() for word in table["tells"].split()}
 _WORDS: Final = "|".join(re.escape(word) for word in sorted(_ASKS, key=len, reverse=True))
 _GREETING: Final = re.compile(rf"(?:{_either('greetings')})(?:\s*{_MARKS}\s*|\s+(?=(?:{_WORDS})\b))", re.IGNORECASE)
@@ -42,9 +43,13 @@ _PLEASE_LAST: Final = re.compile(rf"\s*[,，]\s*(?:{_either('please')})(?=\s*[.!
 _THANKS: Final = re.compile(
     rf"(?<=[,.!?:;，。！？；～~)]) ?(?:{_either('thanks')})[.!。！~～]*{_SMILEYS}$", re.IGNORECASE
 )
+_WIDE: Final = re.compile(r"\S(?:[ \t]{2,}|\t)")  # in quotes it may be what is asked about
+_QUOTES: Final = re.compile("[\"'`“”‘’「『]")
 _FIRST: Final = re.compile(r"[^\W\d_]+(?:'[a-z]+)?")
-_END: Final = re.compile(r"\s*[.?!。？！\u2026]+$")
-_STOP: Final = re.compile(r"(?<!\.)\s*[.。]$")
+# Behind a word only: "What is 5!?" asks for a factorial, and "??" may be an operator.
+_END: Final = re.compile(r"(?<=[^\W\d_])[.?。？]+$|(?<=[\d)\]\"'”’）」』])[.?。？]$")
+_SPACED_END: Final = re.compile(r"(?<=\w) ?\?$")  # as French is written
+_STOP: Final = re.compile(r"(?<=[\w)\]\"'”’）」』])[.。]$")
 _HAN: Final = re.compile("[\u3400-\u9fff]")
 
 
@@ -54,7 +59,7 @@ def plain(text: str) -> str | None:
 
     Idempotent. Never longer than ``text`` without the spaces around it.
     """
-    if len(text) > _LONGEST or "```" in text:
+    if len(text) > _LONGEST or "```" in text or (_WIDE.search(text) and _QUOTES.search(text)):
         return None
     lines = text.strip()
     if "\n" in lines and len(lines.split("\n")) > 4:  # a layout that may mean something
@@ -65,7 +70,7 @@ def plain(text: str) -> str | None:
     word = _FIRST.match(left)
     first = word[0].lower() if word else ""
     asks = first in _ASKS or (_HAN.search(left) is not None and _CHINESE_ASKS.search(left) is not None)
-    left = (_END if asks else _STOP).sub("", left)
+    left = (_SPACED_END if first in _FRENCH else _END if asks else _STOP).sub("", left)
     if first in _OPENS:
         left = left[:1].lower() + left[1:]
     words = len(_HAN.sub(" ", left).split()) + len(_HAN.findall(left)) // 2
