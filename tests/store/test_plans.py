@@ -26,6 +26,7 @@ async def test_no_look_up_and_no_frequent_write_walks_through_a_table(open_cache
     await cache.flush()
     await look_up(cache, ask("one two three please", session="s"))
     await look_up(cache, ask("one two three please", "yes", "four five"))
+    await look_up(cache, ask("one two three please", "yes", "four five please"))
     cache._memory.clear()
     await cache.exact(ask("one two three"))
     await cache.exact(ask("never seen"))
