@@ -119,6 +119,17 @@ def one_line_of_many(done: Any) -> str:
     return str(done.stderr.splitlines()[-1])
 
 
+def test_a_store_is_not_copied_onto_itself(home: Path, filled: Path) -> None:
+    assert "TARGET is the store itself" in one_line(
+        antiphon(home, "db", "copy", str(filled), "--store", str(filled)), 2
+    )
+
+
+def test_serve_does_not_start_on_a_store_of_no_known_kind(home: Path) -> None:
+    done = antiphon(home, "serve", "--port", "0", "--store", "mysql://root@localhost/antiphon")
+    assert "store.url names 'mysql'" in one_line(done, 2) or "names no" in done.stderr
+
+
 def test_a_store_in_use_is_neither_copied_nor_compacted(home: Path, filled: Path, tmp_path: Path) -> None:
     database = Database.open(StoreSettings(url=f"sqlite:///{filled}"))
     for arguments in (["copy", str(tmp_path / "copy.db")], ["compact"]):

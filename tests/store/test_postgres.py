@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import psycopg
@@ -12,7 +13,8 @@ import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
 from numpy.typing import NDArray
-from sqlalchemy import create_engine, make_url, text
+from sqlalchemy import Connection, create_engine, make_url, text
+from sqlalchemy.exc import OperationalError
 
 from store.counters import Failures
 from store.database import Database
@@ -186,6 +188,39 @@ def filled(
         connection.execute("ANALYZE vectors")
     yield database, buckets
     database.close()
+
+
+def test_an_index_is_made_by_one_worker_where_there_is_no_room_for_several(store_url: str) -> None:
+    """Workers share their memory in /dev/shm; a container's is small, and that cannot be arranged here."""
+
+    class Full:
+        def __init__(self, connection: Connection) -> None:
+            self.connection, self.said, self.full = connection, list[str](), True
+
+        def execute(self, *arguments: Any) -> Any:
+            return self.connection.execute(*arguments)
+
+        def exec_driver_sql(self, statement: str) -> Any:
+            self.said.append(statement)
+            if self.full and statement.startswith("CREATE INDEX"):
+                self.full = False
+                raise OperationalError(statement, None, psycopg.errors.DiskFull("could not resize shared memory"))
+            return self.connection.exec_driver_sql(statement)
+
+    index = PostgresIndex(make_url(store_url), exact_below=1)
+    index._all = 1_000_000
+    with create_engine(store_url, isolation_level="AUTOCOMMIT").connect() as connection:
+        full = Full(connection)
+        index._make("ix_vectors_near_8_test", "space", 8, full)  # type: ignore[arg-type]
+        assert "SET max_parallel_maintenance_workers = 0" in full.said
+        valid = connection.execute(
+            text("SELECT indisvalid FROM pg_index WHERE indexrelid = 'ix_vectors_near_8_test'::regclass")
+        )
+        assert valid.scalar_one()
+        kib = connection.execute(
+            text("SELECT setting::bigint FROM pg_settings WHERE name = 'maintenance_work_mem'")
+        ).scalar_one()
+        assert kib > 800 * 1024  # a million vectors, in memory
 
 
 @pytest.mark.slow

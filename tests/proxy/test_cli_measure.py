@@ -1,0 +1,60 @@
+"""``antiphon calibrate``, ``shadow report`` and ``replay``: what makes no sense is refused before any work is done."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from eval.private import write_private
+from tests.proxy.test_cli import antiphon, one_line
+
+FILE = '{"messages": [{"role": "user", "content": "hello"}], "answer": "hi"}\n'
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        (["calibrate", "FILE", "--out", "/nowhere/at/all.toml"], "there is no folder /nowhere/at"),
+        (["calibrate", "FILE", "--html", "/nowhere/all.html"], "there is no folder /nowhere"),
+        (["calibrate", "FILE", "--precision", "0.98", "--budget", "0.01"], "name one"),
+        (["calibrate", "FILE", "--windows", "a"], "--windows a: numbers of rounds from 1"),
+        (["calibrate", "FILE", "--windows", "0,3"], "--windows 0,3: numbers of rounds from 1"),
+        (["calibrate", "FILE", "--windows", "3,-5"], "numbers of rounds from 1"),
+        (["calibrate", "FILE", "--from-shadow"], "none of 1 rows can be used; the first: log.jsonl:1"),
+        (["shadow", "report", "FILE"], "none of 1 rows can be used; the first: log.jsonl:1"),
+        (["shadow", "report", "FILE", "--json", "/nowhere/all.json"], "there is no folder /nowhere"),
+        (["replay", "FILE", "--speed", "2"], "--cached URL and --plain URL"),
+        (["replay", "FILE", "--model", "m"], "--cached URL and --plain URL"),
+        (["replay", "FILE", "--fresh"], "name it with --work"),
+        (["replay", "FILE", "--html", "/nowhere/all.html"], "there is no folder /nowhere"),
+        (["label", "FILE", "--count"], "this is no sheet of an audit"),
+    ],
+)
+def test_what_cannot_work_is_one_line(arguments: list[str], why: str, tmp_path: Path) -> None:
+    log = tmp_path / "log.jsonl"
+    log.write_text(FILE)
+    done = antiphon(tmp_path / "home", *(str(log) if word == "FILE" else word for word in arguments))
+    assert why in one_line(done, 2)
+
+
+def test_hours_of_the_future_are_refused(tmp_path: Path) -> None:
+    done = antiphon(tmp_path / "home", "shadow", "report", "--since-hours", "-1")
+    assert done.returncode == 2
+    assert "--since-hours" in done.stderr
+
+
+def test_a_new_file_with_users_words_is_its_owners_alone(tmp_path: Path) -> None:
+    before = os.umask(0o022)
+    try:
+        new, shared = tmp_path / "new.html", tmp_path / "shared.html"
+        shared.touch(mode=0o644)
+        for path in (new, shared):
+            write_private(path, "said \ud800")
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE(new.stat().st_mode) == 0o600
+    assert stat.S_IMODE(shared.stat().st_mode) == 0o644  # somebody has decided otherwise
+    assert new.read_bytes() == b"said ?"
