@@ -12,8 +12,9 @@ the limit ends the search: fixed-sequence testing, as in "Learn then Test" (Ange
 Lei, 2021), so that trying many thresholds costs no confidence. Thresholds with too few observations to decide are
 passed over.
 
-Before evidence exists the calibrated prior decides: a hit of confidence c is wrong with probability 1 - c, so a
-threshold of at least 1 - limit keeps the budget if the calibration is right. It counts as much as just enough right
+Before evidence exists the calibrated prior decides: a hit of confidence c is wrong with probability 1 - c, and off the
+domains it was calibrated on with up to twice that (docs/quality.md), so a threshold of at least 1 - limit / 2 keeps the
+budget if the calibration is right. It counts as much as just enough right
 observations (`store.bounds.needed_without_error`): the first wrong one at or above a threshold closes it until right
 ones outweigh it. A prior that is wrong more often than the limit explains (exact binomial test) counts nothing from
 then on. Below its threshold only evidence opens. Nothing opens below the calibrated (or the operator's) thresholds.
@@ -40,6 +41,7 @@ __all__ = ["CLOSED", "Budget", "KindReport", "Observation"]
 CLOSED: Final = 2.0
 """A threshold nothing reaches."""
 
+_OFF_DOMAIN: Final = 2.0  # times as many errors as the calibration promises
 _RUNGS: Final = 40
 _STRICTEST: Final = 0.0005  # 1 - confidence of the strictest threshold
 
@@ -107,7 +109,7 @@ class Budget:
         self._ladders: dict[Kind, _Ladder] = {}
         for kind in KINDS:
             floor = policy.verify if kind == "band" else policy.answer if kind != "exact" else 0.0
-            prior = floor if limit is None or kind == "exact" else max(floor, 1.0 - limit)
+            prior = floor if limit is None or kind == "exact" else max(floor, 1.0 - limit / _OFF_DOMAIN)
             self._ladders[kind] = _Ladder(floor, prior)
         self._thresholds: dict[Kind, float] = {kind: self._threshold(kind) for kind in KINDS}
         self._lock = threading.Lock()

@@ -65,20 +65,20 @@ def test_without_a_limit_the_thresholds_are_the_calibrated_ones_whatever_is_obse
     assert budget.policy(band=False).band is None
 
 
-def test_before_evidence_the_calibrated_prior_decides() -> None:
+def test_before_evidence_the_calibrated_prior_decides_with_twice_the_errors_it_promises() -> None:
     policy = Budget(0.02, BASE).policy(band=True)
-    assert policy.least(same_place=True) == policy.least(same_place=False) == 0.98
-    assert policy.band == 0.98  # no candidate of the band is that sure
-    assert Budget(0.1, BASE).policy(band=True).least(same_place=True) == BASE.answer
+    assert policy.least(same_place=True) == policy.least(same_place=False) == 0.99
+    assert policy.band == 0.99  # no candidate of the band is that sure
+    assert Budget(0.2, BASE).policy(band=True).least(same_place=True) == BASE.answer
 
 
 def test_one_wrong_hit_closes_its_confidence_and_right_ones_open_it_again() -> None:
     budget = Budget(0.02, BASE)
-    budget.observe(wrong(confidence=0.985))
-    assert budget.threshold("same_place") > 0.985
-    assert budget.threshold("other_context") == 0.98
-    budget.observe(right(confidence=0.99, times=400))
-    assert budget.threshold("same_place") <= 0.98
+    budget.observe(wrong(confidence=0.992))
+    assert budget.threshold("same_place") > 0.992
+    assert budget.threshold("other_context") == 0.99
+    budget.observe(right(confidence=0.995, times=400))
+    assert budget.threshold("same_place") <= 0.99
 
 
 def test_wrong_hits_of_the_surest_kind_close_it() -> None:
@@ -91,7 +91,7 @@ def test_wrong_hits_of_the_surest_kind_close_it() -> None:
 
 def test_evidence_opens_what_the_prior_keeps_closed_and_nothing_opens_below_the_calibrated_thresholds() -> None:
     budget = Budget(0.01, BASE)
-    assert budget.threshold("same_place") == 0.99
+    assert budget.threshold("same_place") == 0.995
     budget.observe(right(confidence=0.95, times=needed_without_error(0.01)))
     assert BASE.answer <= budget.threshold("same_place") <= 0.95
     budget.observe(right(confidence=0.1, times=5_000))
@@ -109,7 +109,7 @@ def test_what_is_long_ago_is_forgotten() -> None:
     budget = Budget(0.02, BASE, window=100)
     budget.observe(wrong(confidence=0.9999) * 3)
     budget.observe(right(confidence=0.999, times=100))
-    assert budget.threshold("same_place") <= 0.98
+    assert budget.threshold("same_place") <= 0.99
     assert budget.report()[1].observations == 100
 
 
@@ -126,9 +126,9 @@ def test_everything_reworded_is_checked_until_there_is_as_much_evidence_as_the_p
 
 def test_a_prior_that_the_evidence_refutes_counts_no_longer() -> None:
     believed, refuted = Budget(0.02, BASE), Budget(0.02, BASE)
-    believed.observe(right(confidence=0.99, times=60))
-    believed.observe(wrong(confidence=0.985))
-    refuted.observe(wrong(confidence=0.985))
+    believed.observe(right(confidence=0.995, times=60))
+    believed.observe(wrong(confidence=0.992))
+    refuted.observe(wrong(confidence=0.992))
     assert believed.threshold("same_place") < CLOSED
     assert refuted.threshold("same_place") == CLOSED
     refuted.observe(right(confidence=0.995, times=needed_without_error(0.02)))
