@@ -5,7 +5,7 @@ No network, disk or clock: the proxy, the evaluator and the tests run this very 
 Order of judgement. A candidate in a state that may not be served is passed over. Guards come first and are vetoes: a
 candidate they object to is never asked for its confidence, so no similarity outvotes them. The cheap estimate is made
 for the candidates that are left, nearest first; the expensive one for at most two: the first that the cheap one does
-not doubt, and the best of the rest. Then two thresholds:
+not doubt, and the best of the rest (a second one only where the cheap estimate leaves it a chance). Then two thresholds:
 
 - confidence at or above ``answer`` (or what the error budget asks for, if that is more): the candidate's answer is
   served;
@@ -33,6 +33,9 @@ Objections = Callable[[Turn, Turn, bool], tuple[tuple[Relation, ...], tuple[str,
 SERVABLE = frozenset({"active", "frozen"})
 CLOSE_LOOKS = 2
 """How many candidates the second stage may look at."""
+WORTH_ANOTHER_LOOK = 0.5
+"""The share of ``verify`` that the cheap estimate must reach for a second close look: of 123 pairs that reached
+``verify`` in 1,500 logged turns one had less, of those looked at a quarter."""
 
 
 def decide(
@@ -94,6 +97,8 @@ def decide(
             ((c, j) for c, j in judged if j not in close and not j.objections), key=lambda p: rank(p[1]), reverse=True
         )
         for candidate, judgement in rest[: CLOSE_LOOKS - len(close)]:
+            if close and judgement.confidence < WORTH_ANOTHER_LOOK * policy.verify:
+                break
             seen = _closely(query, candidate, judgement, confidence)
             judged[judged.index((candidate, judgement))] = (candidate, seen)
             close.append(seen)

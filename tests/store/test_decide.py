@@ -123,6 +123,19 @@ def test_the_second_stage_looks_at_two_at_most_and_only_they_can_be_served() -> 
     assert decision.level == "miss"
 
 
+@pytest.mark.parametrize(("first", "asked"), [(0.5, ["a", "b"]), (0.1, ["a"])])
+def test_a_second_close_look_is_taken_only_where_it_has_a_chance(first: float, asked: list[str]) -> None:
+    estimates = Estimates({"a": 0.6, "b": first}, {"a": 0.1, "b": 0.97})
+    decision = decide(turn("q"), [candidate("a"), candidate("b", 0.8)], POLICY, estimates, no_objection)
+    assert estimates.asked_second == asked
+    assert decision.level == ("answer" if "b" in asked else "miss")
+
+
+def test_the_best_candidate_is_looked_at_however_little_the_cheap_estimate_thinks_of_it() -> None:
+    decision = decide(turn("q"), [candidate("a")], POLICY, Estimates({"a": 0.01}, {"a": 0.97}), no_objection)
+    assert decision.level == "answer"
+
+
 @pytest.mark.parametrize("state", ["suspect", "retracted"])
 def test_a_suspect_or_retracted_entry_is_never_served(state: EntryState) -> None:
     decision = decide(turn("q"), [candidate("a", 1.0, state=state)], POLICY, Estimates({"a": 1.0}), no_objection)
