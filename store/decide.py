@@ -5,7 +5,8 @@ No network, disk or clock: the proxy, the evaluator and the tests run this very 
 Order of judgement. A candidate in a state that may not be served is passed over. Guards come first and are vetoes: a
 candidate they object to is never asked for its confidence, so no similarity outvotes them. The cheap estimate is made
 for the candidates that are left, nearest first; the expensive one for at most two: the first that the cheap one does
-not doubt, and the best of the rest (a second one only where the cheap estimate leaves it a chance). Then two thresholds:
+not doubt, and the best of the rest (a second one only where the cheap estimate leaves it a chance). Then two
+thresholds:
 
 - confidence at or above ``answer`` (or what the error budget asks for, if that is more): the candidate's answer is
   served;
