@@ -344,7 +344,7 @@ def _time_zone(value: str) -> str:
         if name:
             ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError):
-        raise ValueError(f"{value!r} is not a time zone such as Europe/Berlin or UTC") from None
+        raise ValueError("write the name of a time zone, such as Europe/Berlin or UTC") from None
     return name
 
 

@@ -890,6 +890,8 @@ class Cache:
         if not hit.exact or said is not None or not self._recent.settled(query.exact_key, now):
             if not hit.exact:
                 self._known.add(query.exact_key)
+                if query.semantic:
+                    self._vectors.prefetch(query.turn)
                 suspect = hit.state == "suspect"
                 if not suspect and said is None:
                     self._recent.wordings[query.exact_key] = (node, hit.entry_id)

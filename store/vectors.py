@@ -100,6 +100,11 @@ class Vectors:
         except Unanswered:
             return ContextVectors(None, None, context.fresh)
 
+    def prefetch(self, turn: Turn) -> None:
+        """Have the message embedded when there is time: the next turn's context needs it. Never raises."""
+        if self._service is not None and self._rounds and turn.message.text.strip():
+            self._service.prefetch([turn.message.text])
+
     def make(self, entry_id: str, turn: Turn, answer: str) -> None:
         """Have the vectors of an entry made and written when there is time; never blocks."""
         if self._service is None:

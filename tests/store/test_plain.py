@@ -8,6 +8,7 @@ import pytest
 
 from store.cache import Cache
 from store.types import Hit, Policy, Query
+from tests.proxy.support import until
 from tests.store.support import Clock, NearEnough, Open, WordEmbedder, ask, on_both_engines, say
 
 pytestmark = on_both_engines
@@ -40,6 +41,7 @@ async def test_no_vector_is_made_for_it_and_the_conversation_goes_on_from_the_sa
     assert (hit.entry_id, hit.answer.text, hit.exact, hit.kind, hit.node) == (entry, A, False, "same_place", entry)
     assert embedder.seen == []
     cache.follow(ask(WRAPPED), hit)
+    until(lambda: embedder.seen == [WRAPPED])  # off the path, for the context of the next turn
     # At once, and after all is written, and after a restart; the place is known from the database then.
     for _ in range(3):
         found = await plainly(cache, ask(WRAPPED, A, "Hey, how long does that take?"))
