@@ -69,7 +69,8 @@ class Writer:
         self._thread.start()
 
     def __len__(self) -> int:
-        return len(self._queue)
+        """Writes that are not done: queued, and those being written or waiting for the database."""
+        return len(self._queue) + len(self._in_hand)
 
     def put(self, write: Write) -> bool:
         """Queue a write; False (counted) where the queue is full or closed."""
@@ -128,6 +129,7 @@ class Writer:
                 log.exception("the writer failed")
                 for waiting in batch:
                     _fail(waiting, StoreUnavailable(str(error)))
+            self._in_hand = []
 
     def _write(self, batch: list[_Waiting]) -> None:
         error = self._attempt(batch)

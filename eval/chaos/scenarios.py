@@ -355,6 +355,7 @@ async def postgres_killed(scale: float) -> Outcome:
             promised = {got.headers.get("x-antiphon-entry", "") for got in load.results if got.right} - {""}
             # Not only the active ones: what was asked again while there were no look-ups has replaced some.
             missing = promised - await stand.committed(active=False)
+            failures = [(await stand.admin("GET", "/stats", at=at))[1]["failures"] for at in range(2)]
             # What one proxy takes back the other does not serve, a second later.
             status, _ = await stand.admin("POST", "/purge", {"entry": first.headers["x-antiphon-entry"]})
             await asyncio.sleep(1.5)
@@ -373,6 +374,9 @@ async def postgres_killed(scale: float) -> Outcome:
     out.figures["while away, ms"] = milliseconds(served)
     out.figures["seconds from its start to the first look-up"] = round(max(recoveries), 2)
     out.figures["answers promised to be stored"] = len(promised)
+    if missing:
+        out.figures["not stored"] = ", ".join(sorted(missing))
+        out.figures["failures of both"] = str(failures)
     if failing(load.results):
         out.figures["examples"] = examples(failing(load.results))
     return out

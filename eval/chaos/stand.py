@@ -253,13 +253,15 @@ class Stand:
             after = f"{'&state=active' if active else ''}&after={page['next']}"
 
     async def written(self) -> None:
-        """Wait until no write is under way."""
-        for _ in range(600):
-            status, stats = await self.admin("GET", "/stats")
-            if status == 200 and stats["queued_writes"] == 0:
-                return
-            await asyncio.sleep(0.05)
-        raise SystemExit("writes do not come to an end")
+        """Wait until no proxy has a write under way."""
+        for at in range(len(self.proxies)):
+            for _ in range(600):
+                status, stats = await self.admin("GET", "/stats", at=at)
+                if status == 200 and stats["queued_writes"] == 0:
+                    break
+                await asyncio.sleep(0.05)
+            else:
+                raise SystemExit("writes do not come to an end")
 
 
 @contextlib.asynccontextmanager

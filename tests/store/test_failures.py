@@ -64,7 +64,9 @@ async def test_a_locked_database_is_a_miss_and_its_writes_wait(open_cache: Open,
     with another_writer(store_url):
         await assert_everything_answers(cache)
         assert cache.failures.counts().get("write.waiting_for_lock", 0) > 0
+        assert len(cache._writer) > 0  # what waits for the database is not done, though it has left the queue
     assert await cache.flush()
+    assert len(cache._writer) == 0
     assert await cache.exact(ask("and a new one")) is not None
     assert (await cache.stats()).entries == 1
 
