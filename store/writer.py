@@ -173,6 +173,11 @@ class Writer:
                 except Exception as error:
                     # The row is right; the index lacks it until the next start.
                     self._failures.note("index", error)
+            # Who waits for it must not find it still under way.
+            alone = (
+                batch[0] if len(batch) < len(self._in_hand) else None
+            )  # one by one after a failure, else all at once
+            self._in_hand = [] if alone is None else [one for one in self._in_hand if one is not alone]
             for waiting, result in zip(batch, results, strict=True):
                 if waiting.done is not None:
                     with contextlib.suppress(InvalidStateError):  # nobody waits any more
