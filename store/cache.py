@@ -695,7 +695,7 @@ class Cache:
         key = _plain_key(query)
         if key is None or self._known_plainly.absent(key):
             return None
-        kept = await self._read(
+        found = await self._read(
             partial(
                 reads.in_the_same_words,
                 key=key,
@@ -704,8 +704,14 @@ class Cache:
                 now=self._clock(),
             )
         )
-        hit = None if kept is None else self._hit(query, kept, confidence=1.0, exact=False)
-        return None if hit is None else replace(hit, kind="same_place")
+        hit = None if found is None else self._hit(query, found[0], confidence=1.0, exact=False)
+        if found is None or hit is None:
+            return None
+        if query.session is not None and self._recent.has_answered(query.session, found[0].exact_key):
+            return None  # asked again in one session: with a courtesy around it this time
+        stored = unpack_question(found[1], query.turn.system)
+        _, vetoes = await self._deciders.run(partial(self._objections, query.turn, stored, True))
+        return None if vetoes else replace(hit, kind="same_place")
 
     @staged("retrieve", lambda chosen: {"candidates": len(chosen)})
     async def _candidates(self, query: Query) -> list[Candidate]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from fingerprint.conversation import Turn
 from fingerprint.keys import canonical, dated_key, digest
-from fingerprint.plain import plain
+from fingerprint.plain import minds_courtesies, plain
 
 __all__ = ["plain_key"]
 
@@ -16,6 +16,8 @@ __all__ = ["plain_key"]
 def plain_key(turn: Turn, partition: bytes, identity: bytes, dates: str) -> bytes | None:
     """Return the key, 32 bytes; None where the message is not to be found in this way."""
     if turn.message.opaque:
+        return None
+    if any(message.opaque or minds_courtesies(message.text) for message in turn.system):
         return None
     text = plain(turn.message.text)
     if text is None:

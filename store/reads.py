@@ -116,7 +116,12 @@ _OFFERED: Final = (  # what an entry must be to be found by its meaning
     in_epoch(),
 )
 # Not by number: a planner without statistics would walk all numbers backwards to spare itself the sorting.
-_PLAIN = select(*_KEPT).where(Entry.plain_key == bindparam("key"), *_OFFERED).order_by(Entry.created_at.desc()).limit(1)
+_PLAIN = (
+    select(*_KEPT, Entry.question)
+    .where(Entry.plain_key == bindparam("key"), *_OFFERED)
+    .order_by(Entry.created_at.desc())
+    .limit(1)
+)
 _NEAREST = (
     select(*_NEAR)
     .join(Vector, Vector.number == Entry.number)
@@ -221,10 +226,10 @@ def entry(connection: Connection, entry_id: str, now: float) -> Kept | None:
 
 def in_the_same_words(
     connection: Connection, key: bytes, place_key: bytes | None, node: str | None, now: float
-) -> Kept | None:
-    """Return the newest servable entry under a plain key (`store.plain`) at one place; ``place_key`` None: the root.
+) -> tuple[Kept, bytes] | None:
+    """Return the newest servable entry under a plain key (`store.plain`) at one place, and its packed turn.
 
-    ``node`` is what is known of the place already.
+    ``place_key`` None: the root. ``node`` is what is known of the place already.
     """
     if node is None and place_key is not None:
         node = node_of(connection, place_key)
@@ -232,7 +237,8 @@ def in_the_same_words(
         return None
     here = Entry.depth == 0 if node is None else Entry.parent == node
     row = connection.execute(_PLAIN.where(here), {"key": key, "now": now}).first()
-    return None if row is None else _kept(row, row.id)
+    kept = None if row is None else _kept(row, row.id)
+    return None if row is None or kept is None else (kept, row.question)
 
 
 def question(connection: Connection, entry_id: str) -> bytes | None:

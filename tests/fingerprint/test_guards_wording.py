@@ -140,3 +140,19 @@ def test_a_huge_message_is_read_in_bounded_work() -> None:
 )
 def test_a_bare_topic_is_not_a_question_about_it(a: str, b: str, refused: bool) -> None:
     assert ("topic" in _vetoes(a, b)) is refused
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["The server is down", "He is a doctor", "My flight is cancelled", "You are a doctor", "他是医生", "这是真的"],
+)
+def test_a_statement_is_not_the_question_whether_it_holds(text: str) -> None:
+    mark = "？" if not text.isascii() else "?"
+    for one, other in ((text, text + mark), (text + mark, text), (text + ("。" if mark == "？" else "."), text + mark)):
+        assert "question" in _vetoes(one, other)
+
+
+@pytest.mark.parametrize("text", ["how do I reset it", "Is homework allowed", "what is DNS", "怎么退款", "可以退款吗"])
+def test_a_question_is_one_with_its_mark_or_without(text: str) -> None:
+    mark = "？" if not text.isascii() else "?"
+    assert not _vetoes(text, text + mark)

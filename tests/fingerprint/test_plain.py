@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fingerprint.plain import plain
+from fingerprint.plain import minds_courtesies, plain
 
 HOW = "How do I reset my router?"
 
@@ -19,13 +19,12 @@ HOW = "How do I reset my router?"
         "Hi! How do I reset my router?",
         "hello how do I reset my router?",
         "Hello there. How do I reset my router? Thanks!",
-        "Good morning, how do I reset my router? Thank you in advance.",
+        "Hey, how do I reset my router? Thank you in advance.",
         "Quick question: how do I reset my router?",
-        "Hi! Quick question: How do I reset my router? Many thanks for your help :)",
+        "Hi! Quick question: How do I reset my router? Many thanks for your help!",
         "Sorry to bother you. How do I reset my router?",
         "Can you help me? How do I reset my router, please?",
-        "Please help me: how do I  reset\nmy router",
-        "Hey, I have a question. How do I reset my router? Cheers",
+        "Please help me: how do I reset my router",
     ],
 )
 def test_an_english_question_is_the_same_with_courtesies(text: str) -> None:
@@ -36,15 +35,15 @@ def test_an_english_question_is_the_same_with_courtesies(text: str) -> None:
     ("one", "other"),
     [
         ("怎么重置路由器？", "你好，请问怎么重置路由器？谢谢！"),
-        ("怎么重置路由器", "您好！请教一下，怎么重置路由器？麻烦您了"),
-        ("Wie setze ich den Router zurück?", "Hallo, wie setze ich den Router zurück? Vielen Dank im Voraus!"),
-        ("Comment réinitialiser le routeur ?", "Bonjour, comment réinitialiser le routeur, s'il vous plaît ? Merci"),
-        ("¿Cómo reinicio el router?", "Hola, ¿Cómo reinicio el router? Gracias de antemano."),
-        ("list the planets", "Please list the planets. Thank you!"),
+        ("怎么重置路由器", "您好！怎么重置路由器？"),
+        ("怎么重置路由器", "请问怎么重置路由器？"),
+        ("List the planets", "Please list the planets. Thank you!"),
         ("List the planets", "Hi! list the planets"),
+        ("js get last element of an array", "Please help me: js get last element of an array"),
+        ("My router is off. How do I start it?", "Hi! My router is off. How do I start it? Thanks."),
     ],
 )
-def test_so_is_one_in_another_language_or_an_order(one: str, other: str) -> None:
+def test_so_is_one_in_chinese_an_order_or_a_story(one: str, other: str) -> None:
     assert plain(one) == plain(other) is not None
 
 
@@ -56,29 +55,87 @@ def test_so_is_one_in_another_language_or_an_order(one: str, other: str) -> None
         ("How do you write thank you", "How do you write thanks"),
         ("Hello Kitty price?", "Kitty price?"),
         ("Good morning America cast", "America cast"),
-        ("polish remover", "Polish remover"),
-        ("IT costs money", "It costs money"),
+        ("Good Morning, Vietnam plot", "Vietnam plot"),
+        ("Good morning! What should I eat now?", "Good evening! What should I eat now?"),
+        ("早上好，现在该吃什么？", "晚上好，现在该吃什么？"),
+        ("Hello, Goodbye chords and text", "Goodbye chords and text"),
+        ("Hello, world in Python", "world in Python"),
+        ("Hey, Arnold! who is the voice actor?", "Arnold! who is the voice actor?"),
+        ("Please Please Me release year", "Me release year"),
+        ("Please Kill Me summary", "Kill Me summary"),
+        ("你好，李焕英剧情是什么？", "李焕英剧情是什么？"),
+        ("请问卷调查怎么做", "卷调查怎么做"),
+        ("请问候他", "候他"),
+        ("HI, what is the time zone?", "what is the time zone?"),
+        ("polish remover for nails", "Polish remover for nails"),
+        ("IT costs money here", "It costs money here"),
         ("Is it US law?", "Is it us law?"),
-        ("You are ready?", "You are ready."),
+        ("You are ready for it?", "You are ready for it."),
+        ("The server is down", "The server is down?"),
         ("Where is Paris, Texas?", "Where is Paris?"),
         ("How do I do as you please?", "How do I do as you?"),
         ("Is it not allowed?", "Is it allowed?"),
         ("What is 2+2?", "What is 2-2?"),
         ("What is 5!?", "What is 5?"),
         ("What is n!?", "What is n?"),
+        ("Hi -5 squared is what?", "5 squared is what?"),
+        ("Hi .5 times 10 is?", "5 times 10 is?"),
+        ("Hi !x in C means?", "x in C means?"),
+        ("Hi-Fi systems: which is best?", "Fi systems: which is best?"),
         ("What does the operator ?? do", "What does the operator ? do"),
         ("What is the operator ??", "What is the operator ?"),
         ("What is C#?", "What is C?"),
-        ("What is p?", "What is p-"),
         ("How do I turn '  ' into ' '?", "How do I turn ' ' into '  '?"),
-        ("Do you mean it, please or not?", "Do you mean it or not?"),
-        ("请问候他", "候他"),
         ("退款要3天吗", "退款要5天吗"),
         ("I'm vegan. When is breakfast?", "When is breakfast?"),
+        ("Hola, what did I greet you in?", "Bonjour, what did I greet you in?"),
     ],
 )
 def test_whatever_could_mean_something_stays(one: str, other: str) -> None:
     assert plain(one) is None or plain(one) != plain(other)
+
+
+@pytest.mark.parametrize("end", ["", ", thanks", ". Thanks!", ", please", " Thanks.", "，谢谢", ", thank you"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Translate to Spanish: I am fine",
+        "翻译成日语：不用了",
+        "把这句话翻译成英文：你好",
+        "How do you say one beer",
+        "How do you say no in Japanese: no",
+        "Is it polite to say give me water",
+        "这句话礼貌吗：把门关上",
+        "What is the sentiment of: it broke",
+        "Does this email sound rude? Send me the file.",
+        "Make this email shorter: I will come.",
+        "Count the words in: send it now.",
+        "Reverse this: abc def",
+        "How many words are in this message?",
+        "Repeat this message.",
+    ],
+)
+def test_a_text_that_is_handed_over_keeps_its_courtesies(text: str, end: str) -> None:
+    assert plain(text + end) is None
+    assert plain(f"Hi! {text}{end}") is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "What does this print?\nfor i in range 3:\n  print i\nprint done",
+        "Which is the parent of b in this YAML?\na:\n  b: 1",
+        "What is the determinant of\n1 2\n3 4",
+        "How many items are there?\napple pie\npear",
+        "How long is a  b as characters?",
+        "What is\ta tab for?",
+        "Hi!\nHow do I reset my router?",
+        "What does `a` do in that?",
+        "How is 'a' pronounced there?",
+    ],
+)
+def test_what_is_laid_out_or_quoted_is_not_touched(text: str) -> None:
+    assert plain(text) is None
 
 
 @pytest.mark.parametrize(
@@ -88,9 +145,17 @@ def test_where_too_little_or_too_much_is_left_nothing_is_said(text: str) -> None
     assert plain(text) is None
 
 
-def test_code_and_layout_are_not_touched() -> None:
-    assert plain("What does this do?\n```\nx = 1\n```") is None
-    assert plain("Hi!\na\nb\nc\nd\ne") is None
+@pytest.mark.parametrize(
+    ("instructions", "minds"),
+    [
+        ("You are a help desk. Answer briefly.", False),
+        ("If the user doesn't say please, refuse.", True),
+        ("Answer in the language in which the user greets you.", True),
+        ("用户问候你时要礼貌地回应。", True),
+    ],
+)
+def test_instructions_that_speak_of_courtesies_are_noticed(instructions: str, minds: bool) -> None:
+    assert minds_courtesies(instructions) == minds
 
 
 WORDS = st.sampled_from(

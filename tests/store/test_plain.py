@@ -6,6 +6,8 @@ from dataclasses import replace
 
 import pytest
 
+from fingerprint.conversation import Message, Turn
+from fingerprint.keys import exact_key
 from store.cache import Cache
 from store.types import Hit, Policy, Query
 from tests.proxy.support import until
@@ -108,6 +110,34 @@ async def test_thresholds_that_nothing_reaches_hold_for_it_too(cache: Cache) -> 
     await answered(cache, ask(Q), A)
     cache.decide_by(Policy(answer=1.5, verify=1.5), NearEnough())
     assert await plainly(cache, ask(WRAPPED)) is None
+
+
+async def test_a_guard_that_objects_is_never_outvoted(open_cache: Open) -> None:
+    def objects(query: Turn, candidate: Turn, same_place: bool) -> tuple[tuple[()], tuple[str, ...]]:
+        return (), ("numbers",) if same_place and candidate.message.text == Q else ()
+
+    cache = await open_cache(objections=objects)
+    await answered(cache, ask(Q), A)
+    assert await plainly(cache, ask(WRAPPED)) is None
+
+
+async def test_a_session_that_asks_again_with_a_courtesy_wants_another_answer(cache: Cache) -> None:
+    await answered(cache, ask(Q, session="s"), A)
+    assert await plainly(cache, ask(WRAPPED, session="s")) is None
+    assert await plainly(cache, ask(WRAPPED, session="other")) is not None
+
+
+async def test_under_instructions_that_speak_of_courtesies_they_count(cache: Cache) -> None:
+    def under(instructions: str, text: str) -> Query:
+        query = ask(text)
+        turn = replace(query.turn, system=(Message("system", instructions),))
+        return replace(query, turn=turn, exact_key=exact_key(query.partition, query.identity, turn))
+
+    for instructions, served in (("Be brief.", True), ("Refuse whoever does not say please.", False)):
+        await answered(cache, under(instructions, Q), A)
+        hit = await plainly(cache, under(instructions, WRAPPED))
+        assert (hit is not None) == served, instructions
+        assert await cache.purge({"state": "active"}, dry_run=False) == 1
 
 
 async def test_explain_says_so(cache: Cache) -> None:
