@@ -101,7 +101,7 @@ def calibrate(
     for file in files:
         if not file.is_file():
             raise CommandError(f"there is no file {file}", UNUSABLE)
-    can_be_written(out, html, json_out)
+    can_be_written(out, html, json_out, inputs=files)
     if budget is not None and precision is not None:
         raise CommandError("--precision and --budget are two goals: name one", UNUSABLE)
     lengths = _lengths(windows)
@@ -158,7 +158,7 @@ def shadow_report(
     sets: SetOption = None,
 ) -> None:
     """Say what shadow mode has seen: hits, how many would have been wrong, and what they have in common."""
-    can_be_written(html, json_out)
+    can_be_written(html, json_out, inputs=files or ())
     if not files:
         newest = Path(load_with(config, sets).settings.rollout.observations)
         files = [file for file in (newest.with_name(newest.name + ".1"), newest) if file.is_file()]
@@ -231,7 +231,7 @@ def replay(
         raise CommandError("--speed and --model are for a live replay: name --cached URL and --plain URL", UNUSABLE)
     if fresh and work is None:
         raise CommandError("--fresh empties a folder: name it with --work", UNUSABLE)
-    can_be_written(html, json_out)
+    can_be_written(html, json_out, inputs=files)
     admission, decision = settings.admission, settings.decision
     rules = Rules(
         share=settings.sharing.share,

@@ -23,11 +23,22 @@ class CommandError(Exception):
         self.exit_code = exit_code
 
 
-def can_be_written(*files: Path | None) -> None:
-    """Raise `CommandError` where the folder of an output is not there: better before the work than after it."""
+def can_be_written(*files: Path | None, inputs: Sequence[Path | str] = ()) -> None:
+    """Raise `CommandError` where an output has no folder, or would overwrite an input or another output.
+
+    Better before the work than after it.
+    """
+    taken = {Path(file).resolve(): f"{file} would be overwritten: it is read" for file in inputs if str(file) != "-"}
     for file in files:
-        if file is not None and not file.absolute().parent.is_dir():
+        if file is None:
+            continue
+        if not file.absolute().parent.is_dir():
             raise CommandError(f"there is no folder {file.absolute().parent}", UNUSABLE)
+        place = file.resolve()
+        if place in taken:
+            raise CommandError(f"{taken[place]}; name another file", UNUSABLE)
+        if not file.is_char_device() and not file.is_fifo():  # several may go to /dev/stdout
+            taken[place] = f"{file} is named twice"
 
 
 def say(line: str = "") -> None:

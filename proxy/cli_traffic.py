@@ -87,7 +87,9 @@ def audit(
     from store.errors import StoreError
 
     settings = loaded.settings
-    can_be_written(report, json_out, sheet)
+    can_be_written(report, json_out, sheet, inputs=logs)
+    if sheet is not None and _labelled(sheet):
+        raise CommandError(f"{sheet} holds labels, which would be lost: name another file", UNUSABLE)
     if report is not None:
         _plots_or_complain()
     try:  # before the models are loaded
@@ -159,7 +161,7 @@ def label(
     from eval.report.values import interval_text, written
     from eval.traffic.errors import TrafficError
 
-    can_be_written(pairs)
+    can_be_written(pairs, inputs=[sheet])
     console = Console()
     try:
         rows = read_sheet(sheet) if count else go_through(sheet, _answer, console)
@@ -182,6 +184,17 @@ def label(
     console.print(table)
     if pairs is not None:
         say(f"{pairs}: {write_pairs(rows, pairs)} pairs")
+
+
+def _labelled(sheet: Path) -> bool:
+    """Whether somebody has labelled pairs of a sheet that is there."""
+    from eval.audit.sheet import read_sheet
+    from eval.traffic.errors import TrafficError
+
+    try:
+        return sheet.is_file() and any(row.equivalent is not None for row in read_sheet(sheet))
+    except (TrafficError, OSError):
+        return False
 
 
 def _answer(question: str) -> str:

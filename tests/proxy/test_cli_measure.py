@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from eval.audit.sheet import Row, write_sheet
+from eval.data import turn_of
 from eval.private import write_private
 from tests.proxy.test_cli import antiphon, one_line
 
@@ -31,6 +33,13 @@ FILE = '{"messages": [{"role": "user", "content": "hello"}], "answer": "hi"}\n'
         (["replay", "FILE", "--fresh"], "name it with --work"),
         (["replay", "FILE", "--html", "/nowhere/all.html"], "there is no folder /nowhere"),
         (["label", "FILE", "--count"], "this is no sheet of an audit"),
+        (["label", "FILE", "--pairs", "FILE"], "would be overwritten: it is read"),
+        (["audit", "FILE", "--html", "FILE"], "would be overwritten: it is read"),
+        (["audit", "FILE", "--sheet", "FILE"], "would be overwritten: it is read"),
+        (["audit", "FILE", "--html", "/tmp/one.html", "--json", "/tmp/one.html"], "is named twice"),
+        (["calibrate", "FILE", "--json", "FILE"], "would be overwritten: it is read"),
+        (["replay", "FILE", "--json", "FILE"], "would be overwritten: it is read"),
+        (["shadow", "report", "FILE", "--json", "FILE"], "would be overwritten: it is read"),
     ],
 )
 def test_what_cannot_work_is_one_line(arguments: list[str], why: str, tmp_path: Path) -> None:
@@ -38,6 +47,19 @@ def test_what_cannot_work_is_one_line(arguments: list[str], why: str, tmp_path: 
     log.write_text(FILE)
     done = antiphon(tmp_path / "home", *(str(log) if word == "FILE" else word for word in arguments))
     assert why in one_line(done, 2)
+
+
+def test_an_audit_does_not_overwrite_labels(tmp_path: Path) -> None:
+    log, sheet = tmp_path / "log.jsonl", tmp_path / "pairs.csv"
+    log.write_text(FILE)
+    turn = turn_of([{"role": "user", "content": "hello"}])
+    row = Row(id="1-0", stratum="near", stored=turn, asked=turn, similarity=0.9, confidence=0.5, reason="", weight=1.0)
+    row.equivalent = True
+    write_sheet([row], sheet)
+    before = sheet.read_bytes()
+    done = antiphon(tmp_path / "home", "audit", str(log), "--sheet", str(sheet))
+    assert "holds labels, which would be lost" in one_line(done, 2)
+    assert sheet.read_bytes() == before
 
 
 def test_hours_of_the_future_are_refused(tmp_path: Path) -> None:
