@@ -250,6 +250,8 @@ def test_the_nearest_of_each_bucket_are_found_through_the_index_as_by_comparing_
         assert right / wanted >= 0.99
         # The large bucket goes through the index, the others are compared as a whole.
         assert not index._is_small(large, 32, connection)
+        # So few vectors may cost less to compare one by one: what must hold is that the index can answer the query.
+        connection.execute(text("SET enable_sort = off"))
         plan = "\n".join(
             row[0]
             for row in connection.execute(
