@@ -13,7 +13,6 @@ import json
 import platform
 import random
 import statistics
-import subprocess
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable
@@ -21,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from eval.data import Pair, load_families, load_pairs
+from eval.provenance import commit
 from fingerprint.facts import objections
 
 __all__ = ["half_of", "main", "measure"]
@@ -109,11 +109,6 @@ def _table(name: str, figures: dict[str, Any]) -> None:
         print(f"  {subtype:46} n={row['n']:5} vetoed {row['vetoed']:6.1%}  {reasons}")
 
 
-def _commit() -> str:
-    found = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
-    return found.stdout.strip()
-
-
 def _show(pairs: list[Pair], guard: str, equivalent: bool, count: int) -> None:
     """Prints examples of what a guard objects to, for whoever tunes it."""
     shown = 0
@@ -182,7 +177,7 @@ def main() -> None:
     if arguments.json:
         result = {
             "sample": arguments.sample,
-            "commit": _commit(),
+            "commit": commit(short=True),
             "machine": f"{platform.machine()} {platform.python_version()}",
             "groups": figures,
         }

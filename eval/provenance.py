@@ -7,7 +7,7 @@ import subprocess
 __all__ = ["commit"]
 
 
-def commit() -> str:
-    """Return the full hash of the commit that is checked out; empty outside of a repository."""
-    asked = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
-    return asked.stdout.strip()
+def commit(*, short: bool = False) -> str:
+    """Return the hash of the commit that is checked out, whole or abbreviated; empty outside of a repository."""
+    command = ["git", "rev-parse", *(["--short"] if short else []), "HEAD"]
+    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()

@@ -19,18 +19,20 @@ __all__ = ["minds_courtesies", "plain"]
 
 _LONGEST: Final = 300  # characters; in a longer message a courtesy is the least of what may differ
 _LEAST_WORDS: Final = 3  # of what is left; less than that stands for too much
+_LEAST_CHINESE: Final = 2  # two characters count as a word
 _MOST_TAKEN: Final = 4
 
 
-def _table() -> dict[str, dict[str, Any]]:
-    return tomllib.loads(resources.files(__package__).joinpath("courtesies.toml").read_text("utf-8"))
+_TABLES: Final[dict[str, dict[str, Any]]] = tomllib.loads(
+    resources.files(__package__).joinpath("courtesies.toml").read_text("utf-8")
+)
+_EN, _ZH = _TABLES["en"], _TABLES["zh"]
 
 
 def _either(name: str) -> str:
-    return "|".join(f"(?:{form})" for table in _table().values() for form in table[name])
+    return "|".join(f"(?:{form})" for table in _TABLES.values() for form in table[name])
 
 
-_EN, _ZH = _table()["en"], _table()["zh"]
 _ASKS: Final = frozenset(_EN["asks"].split())
 _BEGINS: Final = _ASKS | frozenset(_EN["tells"].split())
 _EN_BEGIN: Final = rf"(?:{'|'.join(sorted(map(re.escape, _BEGINS), key=len, reverse=True))})(?![\w'])"
@@ -85,12 +87,13 @@ def plain(text: str) -> str | None:
         return None
     word = _FIRST.match(left)
     first = word[0].lower() if word else ""
-    asks = first in _ASKS or (_HAN.search(left) is not None and _CHINESE_ASKS.search(left) is not None)
+    han = len(_HAN.findall(left))
+    asks = first in _ASKS or (han > 0 and _CHINESE_ASKS.search(left) is not None)
     left = (_END if asks else _STOP).sub("", left)
     if first in _BEGINS:
         left = left[:1].lower() + left[1:]
-    words = len(_HAN.sub(" ", left).split()) + len(_HAN.findall(left)) // 2
-    return left if words >= _LEAST_WORDS or (_HAN.search(left) is not None and words >= 2) else None
+    words = len(_HAN.sub(" ", left).split()) + han // 2
+    return left if words >= (_LEAST_CHINESE if han else _LEAST_WORDS) else None
 
 
 @lru_cache(maxsize=256)

@@ -988,10 +988,10 @@ class Cache:
             self._known.forget()  # others write, too
             self._known_plainly.forget()
         with self._database.upkeep.connect() as connection:
-            for key in reads.exact_keys(connection, MOST_KEYS + 1) if self._link is None else ():
-                self._known.add(key)
-            for key in reads.plain_keys(connection, MOST_KEYS + 1) if self._link is None else ():
-                self._known_plainly.add(key)
+            if self._link is None:
+                for known, keys in ((self._known, reads.exact_keys), (self._known_plainly, reads.plain_keys)):
+                    for key in keys(connection, MOST_KEYS + 1):
+                        known.add(key)
             self.epoch = epochs.current(connection)
             self._index.load(connection, now, self.failures)
             for scope, item in reads.bars(connection, now - _BARS_DAYS * 86_400):

@@ -205,17 +205,19 @@ def exact(connection: Connection, key: bytes, now: float) -> Kept | None:
 
 def exact_keys(connection: Connection, limit: int) -> Iterator[bytes]:
     """Read the exact keys of entries and of wordings, in whatever state, each once and at most ``limit`` of either."""
-    for statement in (select(Entry.exact_key), select(Wording.exact_key)):
-        rows = connection.execution_options(stream_results=True).execute(statement.distinct().limit(limit))
-        for part in rows.partitions(8_192):
-            yield from (row[0] for row in part)
+    for column in (Entry.exact_key, Wording.exact_key):
+        yield from _keys(connection, column, limit)
 
 
 def plain_keys(connection: Connection, limit: int) -> Iterator[bytes]:
     """Read the plain keys of entries, each once and at most ``limit``."""
-    keys = select(Entry.plain_key).where(Entry.plain_key.is_not(None)).distinct().limit(limit)
-    for part in connection.execution_options(stream_results=True).execute(keys).partitions(8_192):
-        yield from (row[0] for row in part if row[0] is not None)
+    return _keys(connection, Entry.plain_key, limit)
+
+
+def _keys(connection: Connection, column: Any, limit: int) -> Iterator[bytes]:
+    statement = select(column).where(column.is_not(None)).distinct().limit(limit)
+    for part in connection.execution_options(stream_results=True).execute(statement).partitions(8_192):
+        yield from (row[0] for row in part)
 
 
 def entry(connection: Connection, entry_id: str, now: float) -> Kept | None:

@@ -173,11 +173,7 @@ class Writer:
                 except Exception as error:
                     # The row is right; the index lacks it until the next start.
                     self._failures.note("index", error)
-            # Who waits for it must not find it still under way.
-            alone = (
-                batch[0] if len(batch) < len(self._in_hand) else None
-            )  # one by one after a failure, else all at once
-            self._in_hand = [] if alone is None else [one for one in self._in_hand if one is not alone]
+            self._in_hand = self._in_hand[len(batch) :]  # before those who wait for it are told
             for waiting, result in zip(batch, results, strict=True):
                 if waiting.done is not None:
                     with contextlib.suppress(InvalidStateError):  # nobody waits any more
@@ -185,6 +181,7 @@ class Writer:
             return None
 
     def _drop(self, batch: list[_Waiting], error: Exception) -> None:
+        self._in_hand = self._in_hand[len(batch) :]
         if dropped := sum(waiting.write is not None for waiting in batch):
             self.dropped += dropped
             self._failures.note("write", error, times=dropped)

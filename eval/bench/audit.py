@@ -24,6 +24,7 @@ from typing import Any
 
 from eval.audit.run import Options, audit
 from eval.audit.walk import KINDS, Outcome
+from eval.provenance import commit
 from eval.statistics import wilson
 from fingerprint.embedding.router import load_router
 from store.confidence import load, thresholds
@@ -119,10 +120,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--json", type=Path, metavar="OUT")
     given = parser.parse_args(arguments)
     figures = measure(given.turns, threads=given.threads, minutes=given.minutes, seed=given.seed, keep=given.keep)
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
     document = {
         "bench": "audit",
-        "commit": commit.stdout.strip(),
+        "commit": commit(short=True),
         "machine": f"{os.cpu_count()} x {platform.machine()}, Python {platform.python_version()}",
         **figures,
     }

@@ -10,7 +10,6 @@ import argparse
 import json
 import os
 import random
-import subprocess
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -19,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from eval.data import load_pairs
+from eval.provenance import commit
 from fingerprint.embedding.router import load_router
 from store.projection import fit, loss_of
 
@@ -56,9 +56,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     chosen = parser.parse_args(arguments)
     texts = sorted({turn.message.text for pair in load_pairs() for turn in (pair.a, pair.b)})
     random.Random(1).shuffle(texts)
-    asked = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
     results: dict[str, Any] = {
-        "commit": asked.stdout.strip(),
+        "commit": commit(),
         "load_at_start": round(os.getloadavg()[0], 1),
         "texts": min(chosen.texts, len(texts)),
         "spaces": measure(texts[: chosen.texts]),

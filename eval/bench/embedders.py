@@ -26,6 +26,8 @@ import psutil
 from numpy.typing import NDArray
 from sklearn.metrics import roc_auc_score
 
+from eval.provenance import commit
+
 Vectors = NDArray[np.float32]
 Encode = Callable[[str], Vectors | None]  # None: cannot read it
 _PUBLIC = ("zh_lcqmc", "paws_x_zh", "zh_rewrite_acl2019")
@@ -142,9 +144,8 @@ def measure(make: Callable[[], Encode], sets: Mapping[str, list[Pair]]) -> dict[
 
 def machine() -> dict[str, str | int]:
     """Describe where and on which commit the figures were taken."""
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
     return {
-        "commit": commit.stdout.strip() or "unknown",
+        "commit": commit(short=True) or "unknown",
         "cpu": platform.processor() or platform.machine(),
         "cores": psutil.cpu_count() or 0,
         "python": platform.python_version(),

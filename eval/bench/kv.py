@@ -24,7 +24,6 @@ import os
 import platform
 import random
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -37,6 +36,7 @@ import httpx
 
 from eval.bench.kv_workload import Conversation, Pair, between, build
 from eval.bench.proxy import free_port, is_ready, process
+from eval.provenance import commit
 from fingerprint.embedding.base import TextEmbedder
 from fingerprint.embedding.router import load_router
 from store import agreement
@@ -559,10 +559,9 @@ def main() -> int:
         pairs = asyncio.run(between(options.data, embedder, count=6))
         some = [one for one in work if one.first][:2] + [one for one in work if not one.first and one.script < 2][:6]
         results["sense"] = asyncio.run(sense(some, pairs, embedder, settings))
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
     results["taken"] = {
         "command": " ".join(["python -m eval.bench.kv", *sys.argv[1:]]),
-        "commit": commit.stdout.strip(),
+        "commit": commit(short=True),
         "date": time.strftime("%Y-%m-%d"),
         "cores": os.cpu_count(),
         "machine": platform.machine(),

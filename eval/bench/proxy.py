@@ -27,6 +27,7 @@ from typing import Any, Final
 import psutil
 
 from eval.bench.servers import STREAM_PAUSE_S
+from eval.provenance import commit
 
 __all__ = ["main"]
 
@@ -303,9 +304,8 @@ def main() -> int:
             return float(used.user + used.system)
 
         results = measure(ports[2], ports[0], ports[1], scale=options.scale, cpu_seconds=cpu_seconds)
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
     results["taken"] = {
-        "commit": commit.stdout.strip(),
+        "commit": commit(short=True),
         "date": time.strftime("%Y-%m-%d"),
         "cores": os.cpu_count(),
         "machine": platform.machine(),

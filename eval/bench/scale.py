@@ -39,6 +39,7 @@ import numpy as np
 import psutil
 from numpy.typing import NDArray
 
+from eval.provenance import commit
 from fingerprint.conversation import Message, Turn
 from fingerprint.embedding.base import Embedding
 from fingerprint.keys import IdentityParts, Scope, exact_key, identity_key, partition_key, place_key
@@ -340,11 +341,6 @@ def _in_its_own_process(step: str, database: str, entries: int, buckets: int) ->
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def _commit() -> str:
-    asked = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
-    return asked.stdout.strip()
-
-
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the benchmark and print it; ``--json OUT`` also writes it to a file."""
     parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
@@ -377,7 +373,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         return
     results: dict[str, Any] = {
         "entries": chosen.entries,
-        "commit": _commit(),
+        "commit": commit(),
         "machine": {"cpu": platform.processor() or platform.machine(), "cores": os.cpu_count()},
         "load_at_start": round(os.getloadavg()[0], 1),
     }

@@ -7,13 +7,13 @@ import asyncio
 import json
 import os
 import platform
-import subprocess
 import sys
 import time
 from pathlib import Path
 from typing import Any
 
 from eval.chaos.scenarios import SCENARIOS, Outcome
+from eval.provenance import commit
 
 
 def shown(name: str, outcome: Outcome, seconds: float) -> str:
@@ -44,9 +44,8 @@ def main() -> int:
         report[name] = {"holds": outcome.holds, "claims": outcome.claims, "figures": outcome.figures}
         sys.stdout.write(shown(name, outcome, time.monotonic() - began) + "\n")
         sys.stdout.flush()
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
     report["taken"] = {
-        "commit": commit.stdout.strip(),
+        "commit": commit(short=True),
         "date": time.strftime("%Y-%m-%d"),
         "cores": os.cpu_count(),
         "machine": platform.machine(),

@@ -145,16 +145,14 @@ def lines_of(table: Table, score: Scores, passed: Flags, numbers: dict[str, Any]
     own = PLACES[table.pairs[0].lang]
     lines: dict[str, dict[str, float]] = {}
     for place in get_args(Where):
-        group = table.where == place if place in own else ~np.isin(table.where, own)
-        here = passed & table.family & group
+        sharing = [place] if place in own else [other for other in get_args(Where) if other not in own]
+        here = passed & table.family & np.isin(table.where, sharing)
         x, y = np.c_[score[here], table.cosine[here]], table.truth[here]
         w = np.where(y, 1 / y.sum(), 1 / (~y).sum())
         if table.neighbours is None:
             x[:, 1] = 0.0
         else:
-            group = np.isin(table.neighbours.where, [p for p in get_args(Where) if (p in own) == (place in own)])
-            if place in own:
-                group = table.neighbours.where == place
+            group = np.isin(table.neighbours.where, sharing)
             x = np.r_[x, np.c_[table.neighbours.score(numbers), table.neighbours.cosine][group]]
             y, w = np.r_[y, np.zeros(group.sum(), bool)], np.r_[w, np.full(group.sum(), 1 / max(1, group.sum()))]
         fitted = LogisticRegression(C=1e4, max_iter=1000).fit(x, y, sample_weight=w * (len(w) / w.sum()))

@@ -516,17 +516,18 @@ _ALMOST = frozenset(
 )
 
 
-def _words_of(facts: Facts) -> tuple[list[str], bool]:
-    """The words of a message, and whether it asks."""
-    words = [token.low for sentence in facts.sentences for token in sentence.tokens]
-    return words, bool(facts.question) or any(sentence.asks for sentence in facts.sentences)
+def _asks(facts: Facts) -> bool:
+    return bool(facts.question) or any(sentence.asks for sentence in facts.sentences)
+
+
+def _words(facts: Facts) -> list[str]:
+    return [token.low for sentence in facts.sentences for token in sentence.tokens]
 
 
 def _question(c: Comparison) -> Relation:
-    (one, asks), (two, asks_too) = _words_of(c.one), _words_of(c.two)
-    if asks != asks_too and one == two:
-        kinds_of = [["a question"] if one_asks else ["a statement"] for one_asks in (asks, asks_too)]
-        return _differ("question", "One says what the other asks", *kinds_of)
+    if _asks(c.one) != _asks(c.two) and _words(c.one) == _words(c.two):
+        said, asked = ["a statement"], ["a question"]
+        return _differ("question", "One says what the other asks", *((asked, said) if _asks(c.one) else (said, asked)))
     if not c.one.question or not c.two.question:
         if c.one.intent and c.two.intent and c.one.intent != c.two.intent and c.alike(_CLOSE):
             return _differ("question", "Another thing is wanted", [c.one.intent], [c.two.intent])

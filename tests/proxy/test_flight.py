@@ -202,6 +202,17 @@ def test_when_everybody_has_left_the_call_is_cancelled_and_nothing_kept(stage: S
     assert stage.ask().result().text == "Call 2: done."
 
 
+def leave_at_the_end_event(proxy: Proxy) -> bytes:
+    """Ask for a stream and hang up as soon as its end event has come; returns the body that was sent."""
+    body = json.dumps({"model": "m", "stream": True, "messages": [{"role": "user", "content": "What is a sluice?"}]})
+    with socket.create_connection(("127.0.0.1", proxy.port)) as client:
+        client.sendall(f"POST {CHAT} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode())
+        got = b""
+        while DONE not in got:
+            got += client.recv(4096)
+    return body.encode()
+
+
 def test_an_answer_whose_client_leaves_at_its_end_event_is_kept() -> None:
     """As the public clients do: what is left is the end of the body, which the backend may send a moment later."""
     gone = threading.Event()
@@ -216,19 +227,12 @@ def test_an_answer_whose_client_leaves_at_its_end_event_is_kept() -> None:
 
     backend = Plain(behave)
     with running_proxy(backend.url) as proxy:
-        body = json.dumps(
-            {"model": "m", "stream": True, "messages": [{"role": "user", "content": "What is a sluice?"}]}
-        )
-        with socket.create_connection(("127.0.0.1", proxy.port)) as client:
-            client.sendall(f"POST {CHAT} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode())
-            got = b""
-            while DONE not in got:
-                got += client.recv(4096)
+        body = leave_at_the_end_event(proxy)
         flights = proxy.app.turns._flights
         until(lambda: all(not f.listeners for group in flights._by_turn.values() for f in group))
         gone.set()
         proxy.settle()
-        again = proxy.send(body=body.encode())
+        again = proxy.send(body=body)
     backend.close()
     assert (again.reuse, again.text) == ("answer", "A gate.")
     assert len([r for r in backend.requests if r.line.startswith("POST")]) == 1
@@ -245,14 +249,7 @@ def test_an_answer_that_never_ends_after_its_end_event_does_not_hold_the_backend
 
     backend = Plain(behave)
     with running_proxy(backend.url) as proxy:
-        body = json.dumps(
-            {"model": "m", "stream": True, "messages": [{"role": "user", "content": "What is a sluice?"}]}
-        )
-        with socket.create_connection(("127.0.0.1", proxy.port)) as client:
-            client.sendall(f"POST {CHAT} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode())
-            got = b""
-            while DONE not in got:
-                got += client.recv(4096)
+        leave_at_the_end_event(proxy)
         assert backend.closed.wait(5), "the call went on for nobody"
         proxy.settle()
     backend.close()
