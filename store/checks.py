@@ -101,22 +101,28 @@ class CheckWrite:
             connection.execute(update(Wording).where(this).values(agreements=Wording.agreements + 1))
             enough = Wording.suspect & (Wording.agreements >= self.settings.agreements)
             promoted = connection.execute(update(Wording).where(this, enough).values(suspect=False)).rowcount > 0
-        barred = self.wrong and key is not None and self._bar(connection, key)
+        barred = self._bar(connection, key) if self.wrong and key is not None else None
         if retracted or promoted:
             announce(connection, "key", self.exact_key or b"")
-        # Whatever the memory holds of this entry is read again.
-        return Checked(promoted, retracted, barred), lambda: self.memory.remove(self.entry_id)
 
-    def _bar(self, connection: Connection, key: bytes) -> bool:
+        def forget() -> None:
+            for entry_id in (self.entry_id, *(barred or ())):  # whatever the memory holds of these is read again
+                self.memory.remove(entry_id)
+
+        return Checked(promoted, retracted, barred is not None), forget
+
+    def _bar(self, connection: Connection, key: bytes) -> list[str] | None:
+        """Bar the question if its checks fail too often; returns the entries that served it, None where it is not."""
         settings = self.settings
         last = connection.scalars(_LAST, {"key": key, "window": settings.window}).all()
         right = len(last) - sum(last)
         if len(last) < settings.least_checks or right / len(last) >= settings.accuracy:
-            return False
+            return None
         until = self.now + settings.bar_s
         mine = Entry.question_key == key
         connection.execute(update(Entry).where(mine, Entry.unserved_until < until).values(unserved_until=until))
-        for entry in connection.execute(select(Entry.id, Entry.exact_key).where(mine, Entry.state == "active")):
+        entries = connection.execute(select(Entry.id, Entry.exact_key).where(mine, Entry.state == "active")).all()
+        for entry in entries:
             announce(connection, "gone", entry.id, entry.exact_key)
         # What was held against it once is not held against it again when the day is over.
         connection.execute(update(Evidence).where(Evidence.question_key == key).values(question_key=None))
@@ -130,7 +136,7 @@ class CheckWrite:
                 "entries": 1,
             },
         )
-        return True
+        return [entry.id for entry in entries]
 
 
 def _observations(connection: Connection, model: str, limit: int) -> list[Observation]:

@@ -121,6 +121,22 @@ async def test_a_question_whose_checks_fail_too_often_is_barred_for_a_day(open_c
     assert not (await checked(cache, ask(STORED), hit, wrong=True)).barred  # the day has cleared the record
 
 
+@on_both_engines
+async def test_a_bar_holds_for_the_answer_that_has_replaced_the_checked_one_meanwhile(open_cache: Open) -> None:
+    cache = await open_cache(checks=ON)
+    cache.record(ask(STORED), say("Open Settings."))
+    await cache.flush()
+    hit = await look_up(cache, ask(STORED))
+    assert hit is not None
+    cache.record(ask(ASKED), say("Open Profile."))  # the same question; kept in memory since it was answered
+    await cache.flush()
+    newer = await look_up(cache, ask(ASKED))
+    assert newer is not None and newer.answer.text == "Open Profile."
+    for last in (False, False, True):
+        assert (await checked(cache, ask(STORED), hit, wrong=True)).barred is last
+    assert await look_up(cache, ask(ASKED)) is None
+
+
 async def test_an_accuracy_of_95_percent_bars_nothing(open_cache: Open) -> None:
     cache = await open_cache(checks=ON)
     cache.record(ask(STORED), say("Open Settings."))
