@@ -1,33 +1,37 @@
-"""Boosted trees read from a plain ``.npz`` and walked with numpy: no pickle, no scikit-learn at run time.
+"""Boosted trees read from a plain ``.npz``: no pickle, no scikit-learn at run time.
 
-All trees stand in one set of arrays. A row walks down every tree at once, one level a step, so the cost is the depth
-of the deepest tree and not the number of trees.
+ONNX Runtime walks them (a row in about 10 µs; the same walk in numpy takes 160): they are handed to it as a
+``TreeEnsembleRegressor`` (ONNX-ML operator set 3) when they are first asked.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import IO
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fingerprint.runtime import ort
+
 __all__ = ["Forest", "ForestError"]
 
 FORMAT = 1
+_IR_VERSION = 8
 
 
 class ForestError(RuntimeError):
     """The artefact is damaged, of another format, or made for other comparisons."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Forest:
     """A sum of regression trees.
 
     ``feature`` (nodes,) is the column a node asks about, ``threshold`` (nodes,) what it is held against: at most that
-    goes left, more goes right. A leaf asks about column 0 with threshold infinity and points at itself, so walking on
-    does no harm. ``value`` (nodes,) is what a leaf adds. ``roots`` (trees,), ``depth`` the deepest tree.
+    goes left, more goes right. A leaf points at itself; ``value`` (nodes,) is what it adds. ``roots`` (trees,),
+    ``depth`` the deepest tree.
     """
 
     feature: NDArray[np.int32]
@@ -42,10 +46,66 @@ class Forest:
 
     def score(self, row: NDArray[np.float32]) -> float:
         """The logit of one row of comparisons, shape ``(columns,)``."""
-        node = self.roots
-        for _ in range(self.depth):
-            node = np.where(row[self.feature[node]] <= self.threshold[node], self.left[node], self.right[node])
-        return self.baseline + self.scale * float(self.value[node].sum())
+        (summed,) = self._session.run(["sum"], {"row": row[np.newaxis]})
+        return self.baseline + self.scale * float(np.asarray(summed)[0, 0])
+
+    @cached_property
+    def _session(self) -> ort.InferenceSession:
+        options = ort.SessionOptions()
+        options.intra_op_num_threads = 1
+        options.inter_op_num_threads = 1
+        options.log_severity_level = 3
+        try:
+            return ort.InferenceSession(self._graph(), options, providers=["CPUExecutionProvider"])
+        except Exception as error:  # onnxruntime raises many kinds
+            raise ForestError(f"these trees cannot be walked: {error}") from error
+
+    def _graph(self) -> bytes:
+        from onnx import TensorProto, helper
+
+        numbers = np.arange(len(self.feature))
+        leaf = self.left == numbers
+        owner = self._owners()
+        trees = helper.make_node(
+            "TreeEnsembleRegressor",
+            ["row"],
+            ["sum"],
+            domain="ai.onnx.ml",
+            n_targets=1,
+            nodes_treeids=owner.tolist(),
+            nodes_nodeids=numbers.tolist(),
+            nodes_featureids=self.feature.tolist(),
+            nodes_modes=np.where(leaf, "LEAF", "BRANCH_LEQ").tolist(),
+            nodes_values=np.where(leaf, 0.0, self.threshold).tolist(),
+            nodes_truenodeids=np.where(leaf, 0, self.left).tolist(),
+            nodes_falsenodeids=np.where(leaf, 0, self.right).tolist(),
+            target_treeids=owner[leaf].tolist(),
+            target_nodeids=numbers[leaf].tolist(),
+            target_ids=[0] * int(leaf.sum()),
+            target_weights=self.value[leaf].tolist(),
+        )
+        graph = helper.make_graph(
+            [trees],
+            "trees",
+            [helper.make_tensor_value_info("row", TensorProto.FLOAT, [1, None])],
+            [helper.make_tensor_value_info("sum", TensorProto.FLOAT, [1, 1])],
+        )
+        operators = [helper.make_opsetid("", 17), helper.make_opsetid("ai.onnx.ml", 3)]
+        made: bytes = helper.make_model(graph, opset_imports=operators, ir_version=_IR_VERSION).SerializeToString()
+        return made
+
+    def _owners(self) -> NDArray[np.int64]:
+        """The tree each node belongs to, shape ``(nodes,)``."""
+        owner = np.full(len(self.feature), -1, np.int64)
+        level, tree = self.roots, np.arange(len(self.roots))
+        for _ in range(self.depth + 1):
+            owner[level] = tree
+            inner = self.left[level] != level
+            level, tree = level[inner], tree[inner]
+            level, tree = np.concatenate([self.left[level], self.right[level]]), np.concatenate([tree, tree])
+        if len(level):
+            raise ForestError("the trees are deeper than they say, or have loops")
+        return owner
 
     @classmethod
     def read(cls, file: IO[bytes], *, names: tuple[str, ...]) -> Forest:
