@@ -2,11 +2,11 @@
 
 No network, disk or clock: the proxy, the evaluator and the tests run this very code.
 
-Order of judgement. A candidate in a state that may not be served is passed over. Guards come first and are vetoes: a
-candidate they object to is never asked for its confidence, so no similarity outvotes them. The cheap estimate is made
-for the candidates that are left, nearest first; the expensive one for at most two: the first that the cheap one does
-not doubt, and the best of the rest (a second one only where the cheap estimate leaves it a chance). Then two
-thresholds:
+Order of judgement. A candidate in a state that may not be served is passed over. The cheap estimate is made of the
+others, nearest first; the expensive one of two at most: the first that the cheap one does not doubt, and the best of
+the rest (a second one only where the cheap estimate leaves it a chance). Guards are vetoes: they are asked before a
+candidate is looked at closely, and only what was looked at closely can be served, so no similarity outvotes them; of
+what the cheap estimate leaves behind they are not asked at all. Then two thresholds:
 
 - confidence at or above ``answer`` (or what the error budget asks for, if that is more): the candidate's answer is
   served;
@@ -52,10 +52,11 @@ def decide(
     """Decide whether one of ``candidates`` answers ``query``.
 
     ``candidates`` in any order; the ``policy.max_candidates`` nearest are judged, those of the same place before the
-    rest, nearest first, until one is sure enough: those behind it could only cost time. ``thorough`` judges them all.
-    ``equal`` says whether two turns have equal structural fingerprints (the candidate's as stored, where it is);
-    asked of one candidate at most.
-    Every one judged is in ``Decision.judgements``, best first, with its relations and objections.
+    rest, nearest first, until one is sure enough: those behind it could only cost time. ``thorough`` judges them all
+    and asks the guards about each. ``equal`` says whether two turns have equal structural fingerprints (the candidate's
+    as stored, where it is); asked of one candidate at most.
+    Every one judged is in ``Decision.judgements``, best first, with relations and objections where guards were asked;
+    the first one always is.
 
     Errors raised by ``confidence`` or ``objections`` are not caught here: a failure is not an approval, and the caller
     counts it as a miss.
@@ -68,45 +69,54 @@ def decide(
     def sure(judgement: Judgement) -> bool:
         return judgement.confidence >= policy.least(same_place=judgement.same_place)
 
-    judged: list[tuple[Candidate, Judgement]] = []
-    close: list[Judgement] = []  # only what was looked at closely can be served
-    for candidate in nearest:
+    def guarded(candidate: Candidate, judgement: Judgement) -> Judgement:
         relations, vetoes = objections(query, candidate.turn, candidate.same_place)
-        judgement = Judgement(
-            entry_id=candidate.entry_id,
-            similarity=candidate.similarity,
-            same_place=candidate.same_place,
-            confidence=0.0 if vetoes else _probability(confidence.first(query, candidate)),
-            relations=relations,
-            objections=vetoes,
-            direct=candidate.direct,
-        )
-        if not thorough and not close and not vetoes and judgement.confidence >= policy.verify:
+        sureness = 0.0 if vetoes else judgement.confidence
+        return replace(judgement, confidence=sureness, relations=relations, objections=vetoes)
+
+    judged: list[tuple[Candidate, Judgement]] = []
+    open_: list[tuple[Candidate, Judgement]] = []  # not looked at closely, and no guard has objected
+    close: list[Judgement] = []  # only what was looked at closely can be served
+
+    def look(candidate: Candidate, judgement: Judgement) -> None:
+        if not thorough:
+            judgement = guarded(candidate, judgement)
+        if not judgement.objections:
             judgement = _closely(query, candidate, judgement, confidence)
             close.append(judgement)
-            if sure(judgement):
-                judged.insert(0, (candidate, judgement))
-                break
         judged.append((candidate, judgement))
+
+    for candidate in nearest:
+        judgement = Judgement(
+            candidate.entry_id, candidate.similarity, candidate.same_place, 0.0, direct=candidate.direct
+        )
+        if thorough:
+            judgement = guarded(candidate, judgement)
+            if judgement.objections:
+                judged.append((candidate, judgement))
+                continue
+        judgement = replace(judgement, confidence=_probability(confidence.first(query, candidate)))
+        if thorough or close or judgement.confidence < policy.verify:
+            open_.append((candidate, judgement))
+            continue
+        look(candidate, judgement)
+        if close and sure(close[0]):
+            break
 
     def rank(judgement: Judgement) -> tuple[bool, bool, float, float]:
         unopposed = not judgement.objections
         return (unopposed, unopposed and sure(judgement), judgement.confidence, judgement.similarity)
 
     if not (close and sure(close[0])):
-        rest = sorted(
-            ((c, j) for c, j in judged if j not in close and not j.objections), key=lambda p: rank(p[1]), reverse=True
-        )
-        for candidate, judgement in rest[: CLOSE_LOOKS - len(close)]:
-            if close and judgement.confidence < WORTH_ANOTHER_LOOK * policy.verify:
+        open_.sort(key=lambda p: rank(p[1]), reverse=True)
+        while open_ and len(close) < CLOSE_LOOKS:
+            if close and open_[0][1].confidence < WORTH_ANOTHER_LOOK * policy.verify:
                 break
-            seen = _closely(query, candidate, judgement, confidence)
-            judged[judged.index((candidate, judgement))] = (candidate, seen)
-            close.append(seen)
-            if sure(seen) and not thorough:
+            look(*open_.pop(0))
+            if close and sure(close[-1]) and not thorough:
                 break
-        # A candidate nobody looked at closely must not overtake one that was.
-        judged.sort(key=lambda p: (p[1] in close, *rank(p[1])), reverse=True)
+    # A candidate nobody looked at closely must not overtake one that was.
+    judged = sorted([*judged, *open_], key=lambda p: (p[1] in close, *rank(p[1])), reverse=True)
     judgements = tuple(judgement for _, judgement in judged)
     top = judgements[0]
     if top.objections:

@@ -102,8 +102,8 @@ class Calibration:
     ``alone`` reads the first stage's scaled logit; ``together`` the sum of both, which is brought to log odds first by
     the line of the place the two turns stand at (``where``): the same sum means more after one history than after two,
     and less the further away the messages are, for what is far away in a full cache is nearly always something else.
-    ``floor`` is the scaled logit of the first stage under which the second is not asked: no pair of the calibration
-    that was let through lay below it.
+    ``most`` is the scaled logit that the second stage is credited with before it is asked: where even that would leave
+    a pair under the log odds ``reach`` of the ``verify`` threshold, it is not asked.
     ``nearest`` is the cosine of the last messages under which nothing is served, unless both say yes or no to the same:
     most of a full cache is that far away, and nearly all of it is something else. ``follow_up`` is the same after one
     history, where every other follow-up of a conversation is met. ``unsure`` are the log
@@ -114,7 +114,8 @@ class Calibration:
     alone: Curve
     second: Scale | None
     together: Curve | None
-    floor: float
+    most: float = math.inf
+    reach: float = -math.inf
     nearest: float = -1.0
     follow_up: float = -1.0
     places: Mapping[Where, Line] = field(default_factory=dict)
@@ -131,7 +132,8 @@ class Calibration:
             alone=Curve.read(table["alone"]),
             second=Scale(**second) if second else None,
             together=together,
-            floor=float(table["floor"]),
+            most=float(table["most"]) if second else math.inf,
+            reach=together.at(policy.verify) if together else -math.inf,
             nearest=float(table["nearest"]),
             follow_up=float(table["follow_up"]),
             places={place: Line(**line) for place, line in table.get("places", {}).items()},
@@ -209,8 +211,9 @@ class LearnedConfidence:
             return first
         together, line = calibration.together, calibration.places.get(where(query, candidate), Line())
         near = candidate.similarity
-        if scaled < calibration.floor:
-            return min(first, together(line(calibration.floor, near)))
+        best = line(scaled + calibration.most, near)
+        if best < calibration.reach:
+            return min(first, together(best))
         other = _at_one_place(candidate.turn, query) if candidate.same_place else candidate.turn
         low, high = calibration.unsure
 

@@ -6,6 +6,7 @@ Similarities are given high on purpose: no cosine may talk the model into anythi
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from importlib import resources
 
@@ -165,9 +166,9 @@ class Second:
         return self.once if enough is not None and enough(self.once) else self.logit
 
 
-def combined(first: float, second: float, floor: float = -1.0) -> tuple[LearnedConfidence, Second]:
+def combined(first: float, second: float, most: float = math.inf) -> tuple[LearnedConfidence, Second]:
     line = Curve(np.array([-2.0, 2.0]), np.array([0.0, 1.0]))
-    calibration = Calibration(Scale(0.0, 1.0), line, Scale(0.0, 1.0), line, floor)
+    calibration = Calibration(Scale(0.0, 1.0), line, Scale(0.0, 1.0), line, most, reach=0.0)
     stage = Second(second)
     return LearnedConfidence({"en": constant(first)}, {"en": calibration}, stage, "test"), stage
 
@@ -182,7 +183,7 @@ def test_the_two_stages_are_added_and_read_off_the_curve() -> None:
 @pytest.mark.parametrize(("once", "counts"), [(-0.6, "once"), (0.0, "both"), (0.4, "both"), (0.6, "once")])
 def test_a_second_reading_is_spared_where_it_could_change_nothing(once: float, counts: str) -> None:
     line = Curve(np.array([-2.0, 2.0]), np.array([0.0, 1.0]))
-    calibration = Calibration(Scale(0.0, 1.0), line, Scale(0.0, 1.0), line, -1.0, unsure=(0.0, 1.0))
+    calibration = Calibration(Scale(0.0, 1.0), line, Scale(0.0, 1.0), line, unsure=(0.0, 1.0))
     model = LearnedConfidence({"en": constant(0.5)}, {"en": calibration}, Second(0.2, once), "test")
     told = model.second(turn("a"), candidate(turn("b")), 0.6)
     assert told == pytest.approx(line(0.5 + (once if counts == "once" else 0.2)))
@@ -204,7 +205,7 @@ def test_the_same_scores_mean_more_or_less_by_where_two_turns_stand(
 ) -> None:
     line = Curve(np.array([-2.0, 2.0]), np.array([0.0, 1.0]))
     places = {place: Line(slope=0.5, shift=1.0)}
-    calibration = Calibration(Scale(0.0, 1.0), line, Scale(0.0, 1.0), line, -1.0, places=places)
+    calibration = Calibration(Scale(0.0, 1.0), line, Scale(0.0, 1.0), line, places=places)
     model = LearnedConfidence({"en": constant(0.5)}, {"en": calibration}, Second(0.1), "test")
     assert where(query, candidate(other, same_place=same_place)) == place
     assert model.second(query, candidate(other, same_place=same_place), 0.6) == pytest.approx(line(0.5 * 0.6 + 1.0))
@@ -212,7 +213,7 @@ def test_the_same_scores_mean_more_or_less_by_where_two_turns_stand(
 
 def test_far_apart_nothing_is_served_unless_both_stand_after_one_history() -> None:
     line = Curve(np.array([-2.0, 2.0]), np.array([0.0, 1.0]))
-    calibration = Calibration(Scale(0.0, 1.0), line, None, None, -1.0, nearest=0.45)
+    calibration = Calibration(Scale(0.0, 1.0), line, None, None, nearest=0.45)
     model = LearnedConfidence({"en": constant(2.0)}, {"en": calibration}, None, "test")
     assert model.first(turn("a"), candidate(turn("b"), 0.44)) == 0.0
     assert model.second(turn("a"), candidate(turn("b"), 0.44), 0.9) == 0.0
@@ -225,7 +226,7 @@ def test_far_apart_nothing_is_served_unless_both_stand_after_one_history() -> No
 
 def test_another_follow_up_of_one_conversation_must_be_nearer_than_a_first_message() -> None:
     line = Curve(np.array([-2.0, 2.0]), np.array([0.0, 1.0]))
-    calibration = Calibration(Scale(0.0, 1.0), line, None, None, -1.0, nearest=0.3, follow_up=0.5)
+    calibration = Calibration(Scale(0.0, 1.0), line, None, None, nearest=0.3, follow_up=0.5)
     model = LearnedConfidence({"en": constant(2.0)}, {"en": calibration}, None, "test")
     before = ("tell me of the tower", "It stands in Pisa.")
     assert model.first(turn("how tall is it?", *before), candidate(turn("who built it?", *before), 0.4)) == 0.0
@@ -234,10 +235,13 @@ def test_another_follow_up_of_one_conversation_must_be_nearer_than_a_first_messa
 
 
 def test_what_the_first_stage_rules_out_the_second_is_not_asked() -> None:
-    model, stage = combined(-1.5, 2.0)
+    model, stage = combined(-1.5, 2.0, most=1.0)  # at best -0.5, and 0 is what it takes
     of = candidate(turn("b"))
     assert model.second(turn("a"), of, model.first(turn("a"), of)) == pytest.approx(0.125)
     assert stage.seen == []
+    model, stage = combined(-1.5, 2.0, most=1.5)
+    assert model.second(turn("a"), of, model.first(turn("a"), of)) == pytest.approx(0.625)
+    assert len(stage.seen) == 1
 
 
 def test_at_one_place_the_second_stage_reads_both_messages_after_the_same_history() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 from fingerprint.conversation import Message, Turn
 from fingerprint.facts import Fingerprint, fingerprint_of
-from store.decide import decide
+from store.decide import CLOSE_LOOKS, decide
 from store.types import Candidate, EntryState, Policy, Relation
 
 POLICY = Policy(answer=0.9, verify=0.6)
@@ -89,7 +90,43 @@ def test_an_objection_is_never_outvoted() -> None:
     assert decision.level == "miss" and decision.entry_id is None
     assert decision.reason == "guard: numbers"
     assert decision.judgements[0].confidence == 0.0
+    assert estimates.asked_second == []
+
+
+@given(st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1), st.booleans()), min_size=1, max_size=12))
+def test_guards_are_asked_of_few_candidates_and_the_decision_is_as_if_of_all(
+    rows: list[tuple[float, float, bool]],
+) -> None:
+    names = [f"c{i}" for i in range(len(rows))]
+    vetoed = {n for n, r in zip(names, rows, strict=True) if r[2]}
+    asked: list[str] = []
+
+    def objections(query: Turn, other: Turn, same_place: bool) -> tuple[tuple[Relation, ...], tuple[str, ...]]:
+        asked.append(other.message.text)
+        return (), ("numbers",) if other.message.text in vetoed else ()
+
+    def estimates(keep: Callable[[str], bool]) -> Estimates:
+        found = [(n, r) for n, r in zip(names, rows, strict=True) if keep(n)]
+        return Estimates({n: r[0] for n, r in found}, {n: r[1] for n, r in found})
+
+    near = [candidate(n, 0.9 - i / 100) for i, n in enumerate(names)]
+    policy = replace(POLICY, max_candidates=len(near))
+    found = decide(turn("q"), near, policy, estimates(lambda n: True), objections)
+    assert len(asked) == len(set(asked)) <= len(vetoed) + CLOSE_LOOKS
+    unopposed = [c for c in near if c.entry_id not in vetoed]
+    alone = decide(turn("q"), unopposed, policy, estimates(lambda n: n not in vetoed), no_objection)
+    if unopposed:
+        assert (found.level, found.entry_id, found.confidence) == (alone.level, alone.entry_id, alone.confidence)
+    else:
+        assert found.reason == "guard: numbers"
+
+
+def test_where_all_are_judged_a_candidate_that_a_guard_objects_to_is_not_asked_for_its_confidence() -> None:
+    estimates = Estimates({"a": 1.0, "b": 0.2})
+    near = [candidate("a", 1.0), candidate("b", 0.9)]
+    decision = decide(turn("q"), near, POLICY, estimates, objects_to("a", "b"), thorough=True)
     assert estimates.asked_first == [] and estimates.asked_second == []
+    assert all(j.objections == ("numbers",) for j in decision.judgements)
 
 
 def test_an_objection_to_the_best_leaves_the_next_best_to_be_answered() -> None:
