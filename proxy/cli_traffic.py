@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import shlex
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -62,7 +63,12 @@ def audit(
     ] = False,
     threads: Annotated[
         int | None,
-        typer.Option("--threads", min=1, max=64, help="Threads that embed and judge; default: one a core, 4 at most."),
+        typer.Option(
+            "--threads",
+            min=1,
+            max=64,
+            help="Threads that embed, and processes that judge; default: one a core, 4 at most.",
+        ),
     ] = None,
     keep: Annotated[
         Path | None,
@@ -84,6 +90,7 @@ def audit(
     from eval.report.errors import PlotsMissing
     from eval.traffic.errors import TrafficError
     from eval.traffic.readers import kind_of
+    from store.confidence.thresholds_file import confidence_with
     from store.errors import StoreError
 
     settings = loaded.settings
@@ -127,6 +134,7 @@ def audit(
             keep=keep or loaded.home / "embeddings.sqlite3",
             command=shlex.join(["antiphon", *sys.argv[1:]]) if sys.argv[1:2] == ["audit"] else "antiphon audit",
             console=progress if progress.is_terminal else None,
+            make=partial(confidence_with, settings.decision.thresholds_file),
         )
     except (TrafficError, AuditError, StoreError) as error:
         raise CommandError(str(error), UNUSABLE) from None

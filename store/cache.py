@@ -41,6 +41,7 @@ from store.errors import StoreError, StoreUnavailable, UnknownDimension
 from store.hits import Hits
 from store.ids import IdMaker
 from store.index import one_thread
+from store.judges import Judges, guards
 from store.known import MOST_KEYS, KnownKeys
 from store.marks import DoubtWrite, FeedbackWrite, SightingWrite
 from store.memory import Kept, Memory
@@ -52,7 +53,7 @@ from store.projection import ProjectedEmbedder
 from store.rebuild import Rebuilder
 from store.recent import Recent
 from store.replicas import Followed
-from store.retrieval import candidates, retrieve
+from store.retrieval import Found, candidates, retrieve
 from store.rows import EntryRow, StoreStats, row_of
 from store.settings import StoreSettings
 from store.stages import staged
@@ -99,6 +100,7 @@ class Cache:
         objections: Objections,
         clock: Callable[[], float],
         checks: CheckSettings,
+        judges: Judges | None = None,
     ) -> None:
         self.settings = settings
         self.failures = Failures()
@@ -108,6 +110,7 @@ class Cache:
         """The version of the artefact that decides: part of every identity. Other thresholds (`decide_by`) make no
         other artefact: what was stored stays reachable."""
         self._objections = objections
+        self._judges = judges
         self._clock = clock
         self._new_id = IdMaker()
         self._memory = Memory(int(settings.memory_mib * 2**20))
@@ -125,6 +128,7 @@ class Cache:
             self.failures,
             queue_size=settings.write_queue_size,
             locked_patience_s=settings.locked_patience_s,
+            linger_s=settings.write_linger_ms / 1000,
         )
         self._hits = Hits(self._writer)
         self._vectors = Vectors(
@@ -156,7 +160,13 @@ class Cache:
             settings, self._comparing, database.upkeep, self._writer, self._memory, comparer, self.failures
         )
         self._readers = Pool("read", settings.read_threads, settings.lookup_deadline_ms / 1000, self.failures)
-        self._deciders = Pool("decide", settings.decide_threads, settings.decide_deadline_ms / 1000, self.failures)
+        self._deciders = Pool(
+            "decide",
+            settings.decide_threads,
+            settings.decide_deadline_ms / 1000,
+            self.failures,
+            executor=None if judges is None else judges.executor,
+        )
         self._link = database.link(settings, self.failures)
         self._leases = database.leases(settings, self.failures)
         self._rebuilder = Rebuilder(self._index, database.upkeep, self.failures, clock)
@@ -179,20 +189,22 @@ class Cache:
         objections: Objections | None = None,
         clock: Callable[[], float] = time.time,
         checks: CheckSettings = CheckSettings(),  # noqa: B008 - a frozen value
+        judges: Judges | None = None,
     ) -> Cache:
         """Open the store that ``settings.url`` names and make it ready to serve.
 
         ``embedder`` None leaves exact look-ups only. ``objections`` are the guards, by default those of
-        ``fingerprint.facts``. A damaged database is moved aside and a fresh one started. Raises the errors of
+        ``fingerprint.facts``. ``judges`` decide elsewhere, with a confidence of their own; by default threads of this
+        process do. A damaged database is moved aside and a fresh one started. Raises the errors of
         `store.errors` (URL not supported, database in use or not usable, schema of a newer release).
         """
-        guards = objections or _default_objections()
+        objections = objections or guards
         database = await asyncio.to_thread(Database.open, settings)
         service = None
         if embedder is not None:
             embedder = await asyncio.to_thread(_projected, embedder, database)
             service = EmbeddingService(embedder)
-        cache = cls(settings, database, service, confidence, policy, guards, clock, checks)
+        cache = cls(settings, database, service, confidence, policy, objections, clock, checks, judges)
         try:
             left = await asyncio.get_running_loop().run_in_executor(cache._upkeep, cache._load)
         except BaseException as error:
@@ -209,9 +221,10 @@ class Cache:
                 embedder=embedder,
                 confidence=confidence,
                 policy=policy,
-                objections=guards,
+                objections=objections,
                 clock=clock,
                 checks=checks,
+                judges=judges,
             )
         cache._vectors.make_later(left)
         cache._tidy = asyncio.create_task(cache._keep_tidy())
@@ -286,10 +299,13 @@ class Cache:
             self._memory.put(query.exact_key, kept, generation=generation)
         return hit
 
-    async def search(self, query: Query, *, thorough: bool = False) -> tuple[Decision, Hit | None]:
+    async def search(
+        self, query: Query, *, thorough: bool = False, found: Callable[[Found], None] | None = None
+    ) -> tuple[Decision, Hit | None]:
         """Look for an answer to the same turn in other words: embed, retrieve, decide.
 
-        ``thorough`` judges every candidate, also those behind one that is sure enough.
+        ``thorough`` judges every candidate, also those behind one that is sure enough. ``found`` is told what lay near,
+        for whoever must know which later entry could have changed the decision.
 
         The decision holds every candidate judged; the hit is there where its level is "answer". A failure or a missed
         deadline is a miss with its reason.
@@ -302,7 +318,7 @@ class Cache:
             same = None if thorough else await self._in_the_same_words(query)
             if same is not None:
                 return self._unless_asked_again(query, _same_words(same), same)
-            chosen = await self._candidates(query)
+            chosen = await self._candidates(query, found)
             if not chosen:
                 return Decision("miss", "no candidate"), None
             decision = await self._decide(query, chosen, thorough)
@@ -714,7 +730,7 @@ class Cache:
         return None if vetoes else replace(hit, kind="same_place")
 
     @staged("retrieve", lambda chosen: {"candidates": len(chosen)})
-    async def _candidates(self, query: Query) -> list[Candidate]:
+    async def _candidates(self, query: Query, told: Callable[[Found], None] | None) -> list[Candidate]:
         began = time.monotonic()
         message = await self._vectors.of_message(query.turn)
         spent_s = time.monotonic() - began
@@ -731,6 +747,8 @@ class Cache:
                 now=now,
             )
         )
+        if told is not None:
+            told(found)
         context = None
         if query.turn.history and any(one.fresh or one.window is not None for one, _ in found.near):
             context = await self._vectors.of_context(query.turn, message.space, spent_s)
@@ -749,9 +767,10 @@ class Cache:
 
     @staged("decide", lambda decision: {"level": decision.level, "candidates": len(decision.judgements)})
     async def _decide(self, query: Query, chosen: list[Candidate], thorough: bool) -> Decision:
-        work = partial(
-            decide, query.turn, chosen, self.checks.policy, self._confidence, self._objections, thorough=thorough
-        )
+        policy = self.checks.policy
+        if self._judges is not None:
+            return await self._deciders.run(self._judges.work(query.turn, chosen, policy, thorough=thorough))
+        work = partial(decide, query.turn, chosen, policy, self._confidence, self._objections, thorough=thorough)
         return await self._deciders.run(work)
 
     async def _third(
@@ -1040,18 +1059,6 @@ def _projected(embedder: TextEmbedder, database: Database) -> TextEmbedder:
     with database.upkeep.connect() as connection:
         known = reads.projections(connection)
     return ProjectedEmbedder(embedder, known) if known else embedder
-
-
-def _default_objections() -> Objections:
-    from fingerprint import facts
-
-    def objections(
-        query: Turn, candidate: Turn, same_place: bool
-    ) -> tuple[tuple[facts.Relation, ...], tuple[str, ...]]:
-        found = facts.relations(query, candidate, same_place=same_place)
-        return found, facts.vetoes(found)
-
-    return objections
 
 
 def _place_after(query: Query, answer: Answer) -> bytes | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from typing import Final, TypeVar
 
 from store.counters import Breaker, Failures, kind_of
@@ -32,14 +32,18 @@ class Pool:
     callers are told at once instead of losing the deadline each.
     """
 
-    def __init__(self, name: str, threads: int, deadline_s: float, failures: Failures) -> None:
+    def __init__(
+        self, name: str, threads: int, deadline_s: float, failures: Failures, *, executor: Executor | None = None
+    ) -> None:
+        """``executor`` is whose threads (or processes, ``threads`` of them) do the work; by default the pool's own."""
         self._name = name
         self._deadline_s = deadline_s
         self._failures = failures
         self._limit = _WAITING_FOR_EACH * threads
         self._pending = 0
         self.breaker = Breaker()
-        self._pool = ThreadPoolExecutor(threads, f"antiphon-{name}", initializer=one_thread)
+        self._own = executor is None
+        self._pool = executor or ThreadPoolExecutor(threads, f"antiphon-{name}", initializer=one_thread)
 
     async def run(self, work: Callable[[], T]) -> T:
         """Return what ``work`` returns; any failure is counted and raised as `Unanswered`."""
@@ -68,7 +72,8 @@ class Pool:
 
     def close(self) -> None:
         """Start nothing more. A thread that hangs is left behind: it must not keep the program from ending."""
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        if self._own:
+            self._pool.shutdown(wait=False, cancel_futures=True)
 
     def _later(self, loop: asyncio.AbstractEventLoop, _done: Future[T]) -> None:
         try:

@@ -37,6 +37,7 @@ class Found:
     near: list[tuple[Near, float]]  # with the cosine of the two messages
     node: str | None  # the node the query hangs from; None: the root, or not known
     direct: frozenset[int] = frozenset()  # numbers of those that ask the same of the same numbered thing
+    horizon: float = -1.0  # the cosine that an entry must exceed to be found by its vector; -1 where any would be
 
 
 def retrieve(
@@ -59,11 +60,13 @@ def retrieve(
     bucket = Bucket(query.partition, query.identity, space)
     similarities = dict(index.search(bucket, vector, depth, connection=connection))
     near = nearest(connection, list(similarities), now)
+    horizon = min(similarities.values()) if len(similarities) >= depth else -1.0
     if len(similarities) >= depth and 2 * len(near) < depth:
         # The nearest have expired and are not removed yet: they must not hide what lies behind them.
         similarities = dict(index.search(bucket, vector, _DEEPER * depth, connection=connection))
         near = nearest(connection, list(similarities), now)
         near = sorted(near, key=lambda one: -similarities[one.number])[:depth]
+        horizon = similarities[near[-1].number] if len(near) == depth else -1.0
     found = [(one, similarities[one.number]) for one in near]
     if node is not None:
         under = children(
@@ -77,11 +80,11 @@ def retrieve(
         found += [(one, _cosine(vector, of)) for one, of in under if one.number not in similarities]
     key = direct_key(query.turn)
     if key is None:
-        return Found(found, node)
+        return Found(found, node, horizon=horizon)
     same = direct(connection, scoped_direct(query.partition, query.identity, key), space=space, limit=_DIRECT, now=now)
     known = {one.number for one, _ in found}
     found += [(one, _cosine(vector, of)) for one, of in same if one.number not in known]
-    return Found(found, node, frozenset(one.number for one, _ in same))
+    return Found(found, node, frozenset(one.number for one, _ in same), horizon)
 
 
 def scoped_direct(partition: bytes, identity: bytes, key: bytes) -> bytes:

@@ -55,6 +55,12 @@ class StoreSettings(BaseModel):
     write_queue_size: int = Field(
         2_048, ge=1, le=1_000_000, description="Writes that may wait; further ones are dropped and counted."
     )
+    write_linger_ms: float = Field(
+        0.0,
+        ge=0,
+        le=60_000,
+        description="How long a write that nobody waits for may wait for others to share its transaction.",
+    )
     changes_poll_ms: float = Field(
         250.0,
         gt=0,

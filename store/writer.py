@@ -55,7 +55,11 @@ class Writer:
         *,
         queue_size: int,
         locked_patience_s: float,
+        linger_s: float = 0.0,
     ) -> None:
+        """``linger_s`` is how long a write that nobody waits for may wait for others to share its transaction."""
+        self._linger_s = linger_s
+        self._asked = 0  # of the queue: those that somebody waits for
         self._engine = engine
         self._failures = failures
         self._limit = queue_size
@@ -79,7 +83,8 @@ class Writer:
                 reason = "closed" if self._closing else "queue_full"
             else:
                 self._queue.append(_Waiting(write, None))
-                self._ready.notify()
+                if not self._linger_s or len(self._queue) in (1, _BATCH):
+                    self._ready.notify()
                 return True
         self.dropped += 1
         self._failures.note("write", reason)
@@ -96,6 +101,7 @@ class Writer:
                 done.set_exception(StoreUnavailable("the store is closing"))
                 return done
             self._queue.append(_Waiting(write, done))
+            self._asked += 1
             self._ready.notify()
         return done
 
@@ -109,6 +115,7 @@ class Writer:
             with self._ready:
                 left = list(self._queue)
                 self._queue.clear()
+                self._asked = 0
             if left:
                 self._failures.note("write", "closed", times=len(left))
             for waiting in (*self._in_hand, *left):
@@ -119,7 +126,10 @@ class Writer:
             with self._ready:
                 while not self._queue and not self._closing:
                     self._ready.wait()
+                if self._linger_s:
+                    self._ready.wait_for(self._urgent, self._linger_s)
                 batch = [self._queue.popleft() for _ in range(min(_BATCH, len(self._queue)))]
+                self._asked -= sum(waiting.done is not None for waiting in batch)
                 self._in_hand = batch
             if not batch:
                 return
@@ -130,6 +140,9 @@ class Writer:
                 for waiting in batch:
                     _fail(waiting, StoreUnavailable(str(error)))
             self._in_hand = []
+
+    def _urgent(self) -> bool:
+        return self._closing or self._asked > 0 or len(self._queue) >= _BATCH
 
     def _write(self, batch: list[_Waiting]) -> None:
         error = self._attempt(batch)

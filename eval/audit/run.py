@@ -7,14 +7,17 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import BrokenExecutor
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from eval.admission import Admitted, Rules
+from eval.audit.errors import AuditError
 from eval.audit.report import Inputs, report_of
 from eval.audit.sheet import Row, Sampler
 from eval.audit.spool import Spool
@@ -26,10 +29,13 @@ from eval.traffic import Problems, read_turns
 from fingerprint.conversation import Turn
 from fingerprint.embedding.base import TextEmbedder
 from fingerprint.hygiene import Prefixes, Prompt, prompt_of
+from store.judges import Judges
 from store.settings import StoreSettings
 from store.types import Policy, ReuseConfidence
 
 __all__ = ["Audit", "Options", "audit"]
+
+_MANY: Final = 1_000  # turns that are worth the start of processes, a few seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +74,11 @@ def audit(
     command: str = "",
     console: Console | None = None,
     each: Callable[[Outcome], None] | None = None,
+    make: Callable[[], ReuseConfidence] | None = None,
 ) -> Audit:
     """Audit logs. ``keep`` is the file of embeddings (`eval.audit.vectors`); ``each`` hears of every turn's outcome.
+    ``make`` returns the same confidence in another process (`store.judges`): with it, and from ``_MANY`` turns on, as
+    many processes judge as there are threads.
 
     Memory does not grow with the texts of the log; time grows linearly with its turns. Raises
     `eval.traffic.errors.TrafficError` for a log that cannot be read, `AuditError` and `store.errors.StoreError`.
@@ -80,7 +89,7 @@ def audit(
     try:
         spool = Spool(folder)
         with _progress(console) as progress:
-            return _audit(spool, vectors, files, options, problems, confidence, policy, command, progress, each)
+            return _audit(spool, vectors, files, options, problems, confidence, policy, command, progress, each, make)
     finally:
         vectors.close()
         shutil.rmtree(folder, ignore_errors=True)
@@ -97,6 +106,7 @@ def _audit(
     command: str,
     progress: Progress,
     each: Callable[[Outcome], None] | None,
+    make: Callable[[], ReuseConfidence] | None,
 ) -> Audit:
     timings: dict[str, float] = {}
     started = time.perf_counter()
@@ -124,18 +134,9 @@ def _audit(
         identities.add(one.query.identity)
         partitions.add(one.query.partition)
 
-    walk = Walk(
-        spool,
-        vectors,
-        confidence=confidence,
-        policy=policy,
-        settings=options.store,
-        rules=options.rules,
-        threads=options.threads,
-    )
     judging = progress.add_task("judging", total=len(spool))
 
-    async def go() -> None:
+    async def go(walk: Walk) -> None:
         async for outcome in walk.run(admitted):
             tally.add(outcome)
             sampler.add(outcome)
@@ -144,7 +145,18 @@ def _audit(
             if each is not None:
                 each(outcome)
 
-    asyncio.run(go())
+    with _judges(make, confidence, options.threads, len(spool)) as judges:
+        walk = Walk(
+            spool,
+            vectors,
+            confidence=confidence,
+            policy=policy,
+            settings=options.store,
+            rules=options.rules,
+            threads=options.threads,
+            judges=judges,
+        )
+        asyncio.run(go(walk))
     timings["judge_s"] = time.perf_counter() - started
     rows = sampler.rows(spool)
     inputs = Inputs(
@@ -167,6 +179,22 @@ def _audit(
     )
     spool.close()
     return Audit(report_of(inputs), rows, tally)
+
+
+def _judges(
+    make: Callable[[], ReuseConfidence] | None, confidence: ReuseConfidence, processes: int, turns: int
+) -> AbstractContextManager[Judges | None]:
+    if make is None or processes < 2 or turns < _MANY:
+        return nullcontext()
+    judges = Judges(processes, make)
+    try:
+        version = judges.version()
+    except BrokenExecutor:
+        version = ""
+    if version != confidence.version:
+        judges.close()
+        raise AuditError(f"the processes that judge could not load the confidence model {confidence.version}")
+    return judges
 
 
 def _texts(turn: Turn, answer: str | None, options: Options) -> Iterator[str]:

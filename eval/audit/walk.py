@@ -1,8 +1,9 @@
 """A log through the code that serves: each turn is asked of a cache that holds what was asked before it.
 
 The cache is `store.cache.Cache` itself, on a temporary file, with the log's clock: look-up, guards, confidence,
-thresholds, places, corrections and lifetimes are those of the proxy. Turns whose outcomes cannot depend on each other
-are judged at the same time; all others wait for their turn, so that the outcome is that of asking one by one.
+thresholds, places, corrections and lifetimes are those of the proxy. Several turns are judged at the same time, and the
+outcome is that of asking one by one: what may depend on another turn by its keys waits for it; what was found before an
+earlier turn's entry was there, and would have found that too, is asked again.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final, Literal, TypeAlias
 
 import numpy as np
@@ -22,6 +23,9 @@ from eval.traffic.turns import LoggedTurn
 from fingerprint.embedding.base import Embedding
 from fingerprint.facts import direct_key
 from store.cache import Cache
+from store.judges import Judges
+from store.plain import plain_key
+from store.retrieval import Found
 from store.settings import StoreSettings
 from store.types import Answer, Decision, Hit, Judgement, Policy, Query, ReuseConfidence
 
@@ -31,8 +35,10 @@ Kind: TypeAlias = Literal["exact", "reworded", "in context", "not sure", "new", 
 KINDS: Final[tuple[Kind, ...]] = (
     "exact", "reworded", "in context", "not sure", "new", "regenerate", "not looked up"
 )  # fmt: skip
-_AT_ONCE: Final = 6
-_UNWRITTEN: Final = 64  # entries that may wait to be written while nothing depends on them
+_AT_ONCE: Final = 12
+_UNWRITTEN: Final = 128  # entries that may wait to be written while nothing depends on them
+_LINGER_MS: Final = 10_000.0  # they are written when something does, or when there are so many
+_ROUNDING: Final = 1e-3  # the index keeps vectors in half precision
 _STEP_S: Final = 1.0  # between turns of a log without times
 _LATIN_NEAREST, _OTHER_NEAREST = "en", "zh"  # the languages whose calibration holds in each vector space
 _BODY: Final = b"{}"
@@ -76,11 +82,12 @@ def store_settings(settings: StoreSettings, turns: int, threads: int) -> StoreSe
             "memory_mib": min(settings.memory_mib, 64.0),
             "max_entries": max(settings.max_entries, turns + 1),
             "decide_threads": threads,
+            "write_linger_ms": _LINGER_MS,
         }
     )
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Asked:
     """A turn under way, or one whose entry is not written yet."""
 
@@ -89,8 +96,12 @@ class _Asked:
     query: Query
     vector: Embedding | None = None
     direct: bytes | None = None
+    plain: bytes | None = None
     task: asyncio.Task[tuple[Decision, Hit | None]] | None = None
     outcome: Outcome | None = None  # where it is known already
+    entry: bool = False  # it was recorded
+    unseen: list[_Asked] = field(default_factory=list)  # earlier turns whose entries were not there when it was asked
+    found: Found | None = None
 
 
 class Walk:
@@ -107,8 +118,11 @@ class Walk:
         rules: Rules | None = None,
         threads: int = 2,
         at_once: int = _AT_ONCE,
+        judges: Judges | None = None,
     ) -> None:
-        """``at_once`` turns at most are under way; 1 asks strictly one by one."""
+        """``at_once`` turns at most are under way; 1 asks strictly one by one. ``judges`` decide, with the same
+        confidence; by default ``threads`` of this process."""
+        self._judges = judges
         self._spool = spool
         self._vectors = vectors
         self._confidence = confidence
@@ -138,6 +152,7 @@ class Walk:
             confidence=self._confidence,
             policy=self._policy,
             clock=lambda: self._now,
+            judges=self._judges,
         )
         try:
             for number, logged in enumerate(self._spool.turns()):
@@ -167,6 +182,7 @@ class Walk:
             if query.semantic:
                 (asked.vector,) = self._vectors.encode([logged.turn.message.text])
                 asked.direct = direct_key(query.turn)
+                asked.plain = plain_key(query.turn, query.partition, query.identity, query.dates)
             while any(self._depends(asked, other) for other in self._under_way if other.task is not None):
                 yield await self._next(cache)
             await self._look_up(cache, asked)
@@ -191,25 +207,46 @@ class Walk:
             self._record(cache, asked)
             return
         if len(self._unwritten) >= _UNWRITTEN or any(self._depends(asked, other) for other in self._unwritten):
-            await cache.flush()
-            self._unwritten.clear()
-        asked.task = asyncio.create_task(cache.search(query))
+            await self._write(cache)
+        asked.unseen = [*self._unwritten, *(other for other in self._under_way if other.task is not None)]
+        asked.task = asyncio.create_task(self._search(cache, asked))
+
+    async def _search(self, cache: Cache, asked: _Asked) -> tuple[Decision, Hit | None]:
+        def found(near: Found) -> None:
+            asked.found = near
+
+        return await cache.search(asked.query, found=found)
+
+    async def _write(self, cache: Cache) -> None:
+        await cache.flush()
+        self._unwritten.clear()
 
     def _depends(self, asked: _Asked, other: _Asked) -> bool:
-        """Whether what becomes of ``other`` could change what becomes of ``asked``."""
+        """Whether ``asked`` can be found, or find its place, by a key that ``other`` may give to something."""
         mine, its = asked.query, other.query
-        if mine.exact_key == its.exact_key or asked.logged.conversation == other.logged.conversation:
-            return True
-        if mine.partition != its.partition or mine.identity != its.identity:
+        return (
+            mine.exact_key == its.exact_key
+            or asked.logged.conversation == other.logged.conversation
+            or (mine.place_key is not None and mine.place_key == its.place_key)
+            or (asked.direct is not None and asked.direct == other.direct)
+            or (asked.plain is not None and asked.plain == other.plain)
+        )
+
+    def _would_find(self, asked: _Asked, other: _Asked) -> bool:
+        """Whether ``asked`` would have found the entry of ``other``, had it been there, and could be served it."""
+        mine, its = asked.query, other.query
+        if not other.entry or mine.partition != its.partition or mine.identity != its.identity:
             return False
-        if mine.place_key is not None and mine.turn.history == its.turn.history:
-            return True
-        if asked.direct is not None and asked.direct == other.direct:
-            return True
         one, two = asked.vector, other.vector
         if one is None or two is None or one.space != two.space:
             return False
-        return float(np.dot(one.vector, two.vector)) >= self._nearest[one.space == self._latin]
+        cosine = float(np.dot(one.vector, two.vector))
+        if cosine < self._nearest[one.space == self._latin]:
+            return False
+        if asked.found is None or cosine >= asked.found.horizon - _ROUNDING:
+            return True
+        # What hangs from the same node is found whatever its vector.
+        return other.found is not None and asked.found.node is not None and asked.found.node == other.found.node
 
     async def _next(self, cache: Cache) -> Outcome:
         """The outcome of the oldest turn under way; what follows from it is done."""
@@ -218,6 +255,10 @@ class Walk:
             return asked.outcome
         assert asked.task is not None
         decision, hit = await asked.task
+        if any(self._would_find(asked, other) for other in asked.unseen):
+            await self._write(cache)
+            decision, hit = await self._search(cache, asked)
+        asked.unseen.clear()
         best = decision.judgements[0] if decision.judgements else None
         if hit is not None:
             self._follow(cache, asked, hit)
@@ -264,4 +305,5 @@ class Walk:
         self._entries[cache.record(asked.query, answer)] = asked.number
         self._known.add(asked.query.exact_key)
         if asked.query.semantic:
+            asked.entry = True
             self._unwritten.append(asked)

@@ -9,18 +9,21 @@ of the turns judged by then; nothing is extrapolated.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import platform
-import resource
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
+
+import psutil
 
 from eval.audit.run import Options, audit
 from eval.audit.walk import KINDS, Outcome
@@ -31,9 +34,42 @@ from store.confidence import load, thresholds
 
 __all__ = ["main", "measure"]
 
+_LOOK_S: Final = 0.5
+
 
 class _Enough(Exception):  # noqa: N818
     """The time is up."""
+
+
+class _Memory(threading.Thread):
+    """Looks every half second how much memory this process and those it started hold."""
+
+    def __init__(self) -> None:
+        super().__init__(name="antiphon-bench-memory", daemon=True)
+        self.peak_mib = 0
+        self._done = threading.Event()
+        self.start()
+
+    def run(self) -> None:
+        this = psutil.Process()
+        while not self._done.wait(_LOOK_S):
+            held = 0
+            for process in (this, *this.children(recursive=True)):
+                with contextlib.suppress(psutil.Error):  # it has just ended
+                    held += process.memory_info().rss
+            self.peak_mib = max(self.peak_mib, held >> 20)
+
+    def stop(self) -> int:
+        """Stop looking; returns the peak in MiB."""
+        self._done.set()
+        self.join()
+        return self.peak_mib
+
+
+def _cpu_s() -> float:
+    """Seconds of processor time of this process and of those it started that have ended."""
+    times = os.times()
+    return times.user + times.system + times.children_user + times.children_system
 
 
 def measure(turns: int, *, threads: int, minutes: float | None, seed: int, keep: Path | None) -> dict[str, Any]:
@@ -48,12 +84,13 @@ def measure(turns: int, *, threads: int, minutes: float | None, seed: int, keep:
         asked: set[int] = set()
         counts: Counter[str] = Counter()
         load_before = os.getloadavg()[0]
-        started, cpu = time.perf_counter(), time.process_time()
+        memory = _Memory()
+        started, cpu = time.perf_counter(), _cpu_s()
         marks: dict[str, float] = {}
 
         def each(outcome: Outcome) -> None:
             if not marks:
-                marks["judging"], marks["judging_cpu"] = time.perf_counter(), time.process_time()
+                marks["judging"], marks["judging_cpu"] = time.perf_counter(), _cpu_s()
             kinds[outcome.kind] += 1
             question = truth[outcome.number]
             if question is not None:
@@ -80,11 +117,12 @@ def measure(turns: int, *, threads: int, minutes: float | None, seed: int, keep:
                 policy=policy,
                 keep=keep or folder / "kept.sqlite3",
                 each=each,
+                make=load,
             )
             timings = found.report.facts["timings"]
         except _Enough:
             pass
-        ended, cpu_ended = time.perf_counter(), time.process_time()
+        ended, cpu_ended = time.perf_counter(), _cpu_s()
     judged = counts["turns"]
     wall, used = ended - started, cpu_ended - cpu
     return {
@@ -98,7 +136,7 @@ def measure(turns: int, *, threads: int, minutes: float | None, seed: int, keep:
         "reading_and_embedding_cpu_s": round(marks.get("judging_cpu", cpu_ended) - cpu, 1),
         "judging_cpu_ms_a_turn": round(1000 * (cpu_ended - marks["judging_cpu"]) / judged, 2) if marks else None,
         "embedded": timings.get("embedded"),
-        "peak_memory_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
+        "peak_memory_mib": memory.stop(),
         "load_average": [round(load_before, 1), round(os.getloadavg()[0], 1)],
         "kinds": {kind: kinds[kind] for kind in KINDS},
         "turns_with_known_question": counts["known"],

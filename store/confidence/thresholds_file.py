@@ -156,3 +156,12 @@ class Refitted:
 def confidence_of(file: ThresholdsFile, shipped: ReuseConfidence) -> ReuseConfidence:
     """Return the confidence that belongs to the file's thresholds."""
     return shipped if file.correction is None else Refitted(shipped, file.correction)
+
+
+def confidence_with(file: Path | None) -> ReuseConfidence:
+    """Load the shipped confidence, as a thresholds file corrects it. Raises what `store.confidence.load` and
+    `read_thresholds` raise."""
+    from store.confidence.model import load
+
+    shipped = load()
+    return shipped if file is None else confidence_of(read_thresholds(file, shipped.version), shipped)

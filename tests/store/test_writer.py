@@ -78,6 +78,34 @@ def test_what_waits_together_is_committed_together(database: SqliteDatabase, wri
     assert seen == [list(range(20))] * 20
 
 
+def test_a_writer_that_lingers_writes_when_somebody_waits_when_there_are_many_and_when_it_closes(
+    database: SqliteDatabase, failures: Failures
+) -> None:
+    writer = Writer(database.writer, failures, queue_size=1_000, locked_patience_s=0.2, linger_s=600.0)
+    seen: list[list[int]] = []
+    for number in range(20):
+        assert writer.put(Do(insert(number), lambda: seen.append(numbers(database))))
+    assert seen == [] and len(writer) == 20
+    writer.ask(None).result(5)
+    assert seen == [list(range(20))] * 20
+    written = threading.Event()
+    writer.put(Do(insert(20), written.set))
+    for number in range(21, 21 + 255):
+        writer.put(Do(insert(number)))
+    assert written.wait(5)
+    writer.put(Do(insert(1_000)))
+    writer.close(5)
+    assert numbers(database)[-1] == 1_000
+
+
+def test_a_writer_that_lingers_does_so_no_longer_than_it_is_told(database: SqliteDatabase, failures: Failures) -> None:
+    writer = Writer(database.writer, failures, queue_size=50, locked_patience_s=0.2, linger_s=0.01)
+    written = threading.Event()
+    writer.put(Do(insert(1), written.set))
+    assert written.wait(5)
+    writer.close(5)
+
+
 def test_one_that_fails_takes_no_other_with_it(database: SqliteDatabase, writer: Writer, failures: Failures) -> None:
     begun, go = threading.Event(), threading.Event()
 

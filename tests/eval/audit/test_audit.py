@@ -38,6 +38,7 @@ from proxy.endpoints import ENDPOINTS
 from proxy.plans import Planner
 from proxy.settings import Settings
 from store.cache import Cache
+from store.judges import Judges
 from store.settings import StoreSettings
 from store.types import Answer, Policy, ReuseConfidence
 from tests.store.support import NearEnough, WordEmbedder
@@ -187,7 +188,14 @@ def a_random_log(turns: int, seed: int) -> list[Record]:
 
 
 def outcomes(
-    path: Path, folder: Path, embedder: TextEmbedder, confidence: ReuseConfidence, policy: Policy, at_once: int
+    path: Path,
+    folder: Path,
+    embedder: TextEmbedder,
+    confidence: ReuseConfidence,
+    policy: Policy,
+    at_once: int,
+    judges: Judges | None = None,
+    depth: int = 32,
 ) -> list[Outcome]:
     folder.mkdir()
     vectors = KeptVectors(embedder, path.parent / "kept.sqlite3")
@@ -197,8 +205,16 @@ def outcomes(
             spool.want(vectors.key(message.text), message.text)
     spool.sort()
     vectors.make(spool.wanted(), threads=2, done=lambda count: None)
-    settings = StoreSettings.model_validate({})
-    walk = Walk(spool, vectors, confidence=confidence, policy=policy, settings=settings, threads=2, at_once=at_once)
+    walk = Walk(
+        spool,
+        vectors,
+        confidence=confidence,
+        policy=policy,
+        settings=StoreSettings.model_validate({"retrieval_depth": depth}),
+        threads=2,
+        at_once=at_once,
+        judges=judges,
+    )
 
     async def go() -> list[Outcome]:
         return [outcome async for outcome in walk.run()]
@@ -254,13 +270,18 @@ async def through_the_cache(
     return found
 
 
+@pytest.mark.parametrize("depth", [32, 3])
 @pytest.mark.parametrize("seed", [1])
-def test_asking_several_at_a_time_decides_what_the_cache_decides_one_by_one(tmp_path: Path, seed: int) -> None:
+def test_asking_several_at_a_time_decides_what_the_cache_decides_one_by_one(
+    tmp_path: Path, seed: int, depth: int
+) -> None:
     path = written(tmp_path, a_random_log(90, seed))
     policy = Policy(answer=0.97, verify=0.9)
-    several = outcomes(path, tmp_path / "a", Letters(), Nearest(), policy, at_once=6)
-    single = outcomes(path, tmp_path / "b", Letters(), Nearest(), policy, at_once=1)
+    several = outcomes(path, tmp_path / "a", Letters(), Nearest(), policy, at_once=12, depth=depth)
+    single = outcomes(path, tmp_path / "b", Letters(), Nearest(), policy, at_once=1, depth=depth)
     assert what_was_decided(several) == what_was_decided(single)
+    if depth != 32:
+        return
     direct = asyncio.run(through_the_cache(path, Letters(), Nearest(), policy))
     assert [o.kind for o in single] == direct
     assert len(set(direct)) >= 5, "the log shows little"
@@ -276,7 +297,8 @@ def test_with_the_shipped_models_too_the_audit_decides_what_the_cache_decides(tm
     except DataMissing as missing:
         pytest.skip(str(missing))
     router, confidence, policy = load_router(), load(), thresholds()
-    several = outcomes(tmp_path / "log.jsonl", tmp_path / "a", router, confidence, policy, at_once=6)
+    with Judges(2, load) as judges:
+        several = outcomes(tmp_path / "log.jsonl", tmp_path / "a", router, confidence, policy, 12, judges)
     direct = asyncio.run(through_the_cache(tmp_path / "log.jsonl", router, confidence, policy))
     assert [o.kind for o in several] == direct
 
