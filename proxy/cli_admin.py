@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 import httpx
 
 from proxy.checking import checks_of
-from proxy.cli_output import UNUSABLE, CommandError, complain, say, say_table
+from proxy.cli_output import UNUSABLE, CommandError, complain, say, say_table, store_error
 from proxy.cli_serve import url_of
 from proxy.logs import configure
 from proxy.settings import Loaded, LoggingSettings, policy_of
@@ -135,6 +135,7 @@ class Local:
         from store.cache import Cache
         from store.confidence import load, thresholds
         from store.errors import StoreError, StoreInUse
+        from store.reading import must_exist
 
         async def run() -> T:
             policy = policy_of(self._settings.decision, thresholds())
@@ -148,10 +149,13 @@ class Local:
 
         configure(LoggingSettings(level="error", format="text", access=False))
         try:
+            must_exist(self._settings.store)  # whoever looks, or takes away, makes nothing
             return asyncio.run(run())
         except StoreInUse as error:
-            raise CommandError(f"{error}; or name the proxy that uses it with --url http://HOST:PORT") from None
-        except (StoreError, AdminError) as error:
+            raise store_error(error, "; or name the proxy that uses it with --url http://HOST:PORT") from None
+        except StoreError as error:
+            raise store_error(error) from None
+        except AdminError as error:
             raise CommandError(str(error)) from None
 
     def entries(self, limit: int, after: str | None, where: Mapping[str, str]) -> Json:

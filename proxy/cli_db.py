@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from proxy.cli_output import FAILED, UNUSABLE, CommandError, say, say_finding, say_json, say_table
+from proxy.cli_output import FAILED, UNUSABLE, CommandError, say, say_finding, say_json, say_table, store_error
 
 if TYPE_CHECKING:
     from store.settings import StoreSettings
@@ -58,8 +58,9 @@ def register(app: typer.Typer, load: Load) -> None:
         findings = []
         with _failing(), _bar(not as_json) as told:
             from store.checking import check as looked
-            from store.reading import reading
+            from store.reading import must_exist, reading
 
+            must_exist(chosen)
             with reading(chosen) as connection:
                 findings = list(looked(connection, lambda done, size: told("checking", done, size)))
         if as_json:
@@ -87,7 +88,9 @@ def register(app: typer.Typer, load: Load) -> None:
         with _failing(), _bar(not as_json) as told:
             from store.copying import copy as copied
             from store.database import Database
+            from store.reading import must_exist
 
+            must_exist(chosen)
             source = Database.open(chosen, alone=True)
             try:
                 destination = Database.open(into, alone=True, unfinished=True)
@@ -131,7 +134,9 @@ def register(app: typer.Typer, load: Load) -> None:
         with _failing(), _bar(not as_json) as told:
             from store.compacting import compact as compacted
             from store.database import Database
+            from store.reading import must_exist
 
+            must_exist(chosen)
             database = Database.open(chosen, alone=True)
             try:
                 before = database.size_bytes()
@@ -186,7 +191,7 @@ def _failing() -> Iterator[None]:
     try:
         yield
     except StoreError as error:
-        raise CommandError(str(error)) from None
+        raise store_error(error) from None
 
 
 @contextmanager

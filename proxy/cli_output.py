@@ -6,9 +6,12 @@ import json
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["CommandError", "can_be_written", "complain", "say", "say_finding", "say_json", "say_table"]
+if TYPE_CHECKING:
+    from store.errors import StoreError
+
+__all__ = ["CommandError", "can_be_written", "complain", "say", "say_finding", "say_json", "say_table", "store_error"]
 
 # Exit codes: 0 fine, 1 the answer is "no" or something failed, 2 the command or its settings cannot be used.
 FAILED = 1
@@ -21,6 +24,13 @@ class CommandError(Exception):
     def __init__(self, message: str, exit_code: int = FAILED) -> None:
         super().__init__(message)
         self.exit_code = exit_code
+
+
+def store_error(error: StoreError, more: str = "") -> CommandError:
+    """What the store says, as the end of the command: 2 where it is not the one that was meant, else 1."""
+    from store.errors import StoreMissing, UnsupportedStore
+
+    return CommandError(f"{error}{more}", UNUSABLE if isinstance(error, StoreMissing | UnsupportedStore) else FAILED)
 
 
 def can_be_written(*files: Path | None, inputs: Sequence[Path | str] = ()) -> None:

@@ -4,6 +4,7 @@
 
     StoreError
     ├── UnsupportedStore    the URL names something this release cannot use
+    ├── StoreMissing        there is no store where a command that only looks was told to look
     ├── StoreInUse          another proxy holds this database
     ├── SchemaTooNew        the database was written by a newer release
     ├── StoreUnavailable    an administrative change could not be written (disk full, locked, closing)
@@ -18,6 +19,7 @@ __all__ = [
     "SchemaTooNew",
     "StoreError",
     "StoreInUse",
+    "StoreMissing",
     "StoreUnavailable",
     "UnknownDimension",
     "UnsupportedStore",
@@ -30,6 +32,10 @@ class StoreError(Exception):
 
 class UnsupportedStore(StoreError):  # noqa: N818 - reads as what it says
     """The URL names a database that this release cannot use, or a file that is not its own."""
+
+
+class StoreMissing(StoreError):  # noqa: N818
+    """There is no store where the URL points, and what was asked for is none of the things that make one."""
 
 
 class StoreInUse(StoreError):  # noqa: N818

@@ -7,37 +7,59 @@ from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import quote
 
-from sqlalchemy import Connection, create_engine, inspect, text
+from sqlalchemy import URL, Connection, create_engine, inspect, text
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import NullPool
 
 from store.database import parse_url
-from store.errors import StoreUnavailable
+from store.errors import StoreMissing, StoreUnavailable
 from store.settings import StoreSettings
 
-__all__ = ["reading", "revision"]
+__all__ = ["must_exist", "reading", "revision"]
 
 
 @contextmanager
 def reading(settings: StoreSettings) -> Iterator[Connection]:
-    """Connect to what ``settings.url`` names. Raises `UnsupportedStore` and `StoreUnavailable`, also while in use."""
+    """Connect to what ``settings.url`` names.
+
+    Raises `UnsupportedStore`, `StoreMissing` where there is no such file, and `StoreUnavailable`, also while in use.
+    """
     url = parse_url(settings.url)
     if url.get_backend_name() == "postgresql":
         from store.postgres import reading_engine
 
         engine = reading_engine(settings.url)
     else:
-        path = Path(str(url.database or "")).expanduser().absolute()
-        if not path.is_file():
-            raise StoreUnavailable(f"there is no store {path}")
+        path = _file_of(url)
         # Not `immutable`: a proxy may be writing.
         engine = create_engine(f"sqlite:///file:{quote(str(path))}?mode=ro&uri=true", poolclass=NullPool)
     try:
         with engine.connect() as connection:
             yield connection
     except DBAPIError as error:
-        shown = url.render_as_string(hide_password=True)
-        raise StoreUnavailable(f"the store {shown} cannot be read: {' '.join(str(error.orig).split())}") from error
+        raise StoreUnavailable(
+            f"the store {_shown(url)} cannot be read: {' '.join(str(error.orig).split())}"
+        ) from error
+
+
+def must_exist(settings: StoreSettings) -> None:
+    """Raise `StoreMissing` where ``settings.url`` names no store: opening a mistyped one would make it.
+
+    Raises `UnsupportedStore`, too. Whatever else is wrong with it, opening it says so.
+    """
+    url = parse_url(settings.url)
+    try:
+        if url.get_backend_name() == "postgresql":
+            from store.postgres import examine
+
+            there = examine(settings.url).schema is not None
+        else:
+            with reading(settings) as connection:  # one with other tables is another program's, which opening it says
+                there = bool(inspect(connection).get_table_names())
+    except StoreUnavailable:
+        return
+    if not there:
+        raise StoreMissing(f"there is no store at {_shown(url)}: the database holds none of its tables")
 
 
 def revision(connection: Connection) -> str | None:
@@ -46,3 +68,26 @@ def revision(connection: Connection) -> str | None:
         return None
     found: str | None = connection.execute(text("SELECT version_num FROM alembic_version")).scalar()
     return found
+
+
+def _file_of(url: URL) -> Path:
+    """Return the SQLite file a URL names. Raises `StoreMissing` where there is none."""
+    if url.database in (None, "", ":memory:"):
+        raise StoreMissing("store.url names no file: such a store is gone with the proxy that uses it")
+    path = _path_of(url)
+    try:
+        if path.is_file():
+            return path
+        why = ": that is a folder" if path.is_dir() else ": that is no file" if path.exists() else ""
+    except OSError as error:  # a name too long, a folder that may not be entered
+        why = f": {error.strerror}"
+    raise StoreMissing(f"there is no store at {path}{why}")
+
+
+def _path_of(url: URL) -> Path:
+    return Path(str(url.database)).expanduser().absolute()
+
+
+def _shown(url: URL) -> str:
+    """How a database is called in messages: without a password."""
+    return str(_path_of(url)) if url.get_backend_name() == "sqlite" else url.render_as_string(hide_password=True)

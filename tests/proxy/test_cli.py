@@ -8,13 +8,14 @@ import logging
 import os
 import signal
 import socket
+import sqlite3
 import subprocess
 import sys
 import threading
 import time
 import tomllib
 from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from contextlib import closing, contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -441,7 +442,48 @@ def test_a_store_that_a_proxy_elsewhere_uses_is_asked_for_by_its_url(home: Path,
 
 @pytest.mark.parametrize("arguments", [("entries", "--after", "zzz"), ("purge", "--where", "state=bogus", "--dry-run")])
 def test_what_no_entry_can_be_is_refused_by_the_store_itself_too(home: Path, arguments: tuple[str, ...]) -> None:
+    assert antiphon(home, "db", "upgrade", "--store", str(home / "new.db")).returncode == 0
     assert one_line(antiphon(home, *arguments, "--store", str(home / "new.db")), 1)
+
+
+LOOKING = (
+    ("stats",), ("entries",), ("entries", "e1"), ("audit-log",), ("explain", "-"), ("purge", "--all", "--dry-run"),
+    ("purge", "--all"), ("db", "check"), ("db", "compact"), ("db", "copy", "copy.db"),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("arguments", LOOKING, ids=" ".join)
+def test_a_command_that_makes_no_answers_makes_no_store_either(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    mistyped = tmp_path / "new" / "antiphno.db"
+    asked = antiphon(home, *arguments, "--store", str(mistyped), given=json.dumps(QUESTION))
+    assert one_line(asked, 2) == f"there is no store at {mistyped}"
+    # The same where the settings name it, or nobody does.
+    if arguments[0] != "db":
+        port = f"server.port={free_port()}"
+        asked = antiphon(home, *arguments, "--set", port, given=json.dumps(QUESTION))
+        assert one_line(asked, 2) == f"there is no store at {home / 'antiphon.db'}"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_is_at_the_stores_path_and_is_no_store_is_told_and_left_alone(home: Path, tmp_path: Path) -> None:
+    folder, empty, others = tmp_path / "folder", tmp_path / "empty.db", tmp_path / "others.db"
+    folder.mkdir()
+    empty.touch()
+    with closing(sqlite3.connect(others)) as database:
+        database.execute("CREATE TABLE notes (text)")
+    before = {file: file.read_bytes() for file in (empty, others)}
+    for store, why in (
+        (folder, "there is no store at {}: that is a folder"),
+        (empty, "there is no store at {}: the database holds none of its tables"),
+        (others, "store.url names {}, which is another program's database"),
+    ):
+        assert one_line(antiphon(home, "stats", "--store", str(store)), 2).startswith(why.format(store))
+    assert "names no file" in one_line(antiphon(home, "stats", "--store", "sqlite://"), 2)
+    assert before == {file: file.read_bytes() for file in (empty, others)}
+    assert sorted(tmp_path.iterdir()) == [empty, folder, others]
 
 
 def test_no_two_commands_have_one_name() -> None:

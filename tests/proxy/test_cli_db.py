@@ -15,6 +15,7 @@ from store.database import Database
 from store.migrations import HEAD
 from store.settings import StoreSettings
 from store.types import Policy
+from tests.postgres import Server
 from tests.proxy.test_cli import antiphon, one_line
 from tests.store.support import NearEnough, WordEmbedder, ask, no_objections, say
 
@@ -87,11 +88,10 @@ def test_check_says_what_is_wrong_and_where(home: Path, filled: Path, damage: st
     assert said in seen[check]["seen"]
 
 
-def test_check_fails_where_there_is_a_problem(home: Path, filled: Path, tmp_path: Path) -> None:
+def test_check_fails_where_there_is_a_problem(home: Path, filled: Path) -> None:
     with sqlite3.connect(filled) as database:
         database.execute("UPDATE alembic_version SET version_num = '0001'")
     assert "antiphon db upgrade" in findings(home, filled, code=1)["schema"]["advice"]
-    assert one_line(antiphon(home, "db", "check", "--store", str(tmp_path / "none.db")), 1).startswith("there is no")
 
 
 def test_check_notices_rows_that_belong_to_nothing(home: Path, filled: Path) -> None:
@@ -161,3 +161,15 @@ def test_everything_works_on_postgresql_too(home: Path, filled: Path, postgres_u
     (store,) = [one for one in json.loads(said.stdout) if one["check"] == "store"]
     assert store["status"] == "ok"
     assert "pgvector 0.8" in store["seen"]
+
+
+@pytest.mark.slow
+def test_another_programs_postgresql_is_looked_into_and_gets_no_tables(home: Path, postgres: Server) -> None:
+    postgres.execute("CREATE DATABASE others")
+    postgres.execute("CREATE TABLE notes (text text)", database="others")
+    for arguments in (["stats"], ["purge", "--all"], ["db", "check"], ["db", "compact"]):
+        said = one_line(antiphon(home, *arguments, "--store", postgres.url("others")), 2)
+        assert said.startswith("there is no store at postgresql+psycopg://")
+    with postgres.connect("others") as connection:
+        tables = connection.execute("SELECT tablename FROM pg_tables WHERE schemaname = 'public'").fetchall()
+    assert tables == [("notes",)]
