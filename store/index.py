@@ -22,7 +22,7 @@ from sqlalchemy import Connection
 
 from store import reads
 from store.counters import Failures
-from store.index_file import Block, Cell, End, Header, ShelfBlock, Unusable, read, write
+from store.index_file import Block, Cell, End, Header, NotThere, ShelfBlock, Unusable, read, write
 from store.neighbours import Bucket
 
 __all__ = ["Bucket", "VectorIndex", "one_thread"]
@@ -147,12 +147,12 @@ class _Shelf:
     def put(self, cell: int, numbers: Numbers, codes: NDArray[np.uint8]) -> None:
         """Add vectors of a cell as they are held. Raises `Unusable` where that does not fit."""
         if len(codes) != len(numbers) * self.dimension * 2:
-            raise Unusable("damaged")
+            raise Unusable("is damaged")
         if not self.trained_at:
             self.index.add_with_ids(self._floats(codes).astype(np.float32), numbers)
             return
         if not 0 <= cell < self.index.nlist:
-            raise Unusable("damaged")
+            raise Unusable("is damaged")
         self.index.invlists.add_entries(cell, len(numbers), faiss.swig_ptr(numbers), faiss.swig_ptr(codes))
         self.index.ntotal += len(numbers)
 
@@ -187,7 +187,7 @@ class _Shelf:
         for cell in range(index.nlist):
             with self.lock:
                 if self.index is not index:
-                    raise Unusable("changed meanwhile")
+                    raise Unusable("it changed meanwhile")
                 size = index.invlists.list_size(cell)
                 if not size:
                     continue
@@ -380,8 +380,10 @@ def load(
     if file is not None:
         try:
             shelves = _restore(connection, file, store, set(buckets.values()), stored)
+        except NotThere:
+            log.info("there is no saved vector index %s yet: it is made from the database", file)
         except Unusable as why:
-            log.info("the vector index is made from the database: %s is %s", file, why)
+            log.info("the vector index is made from the database: %s %s", file, why)
     changed = 0
     missing: dict[bytes, Numbers] = {}
     for digest, bucket in buckets.items():
@@ -427,7 +429,7 @@ def _restore(
     for nth, block in enumerate(read(file)):
         if nth == 0:
             if not isinstance(block, Header) or block.store != store:
-                raise Unusable("of another store")
+                raise Unusable("belongs to another store")
         elif isinstance(block, ShelfBlock):
             bucket = Bucket(block.partition, block.identity, block.space)
             shelf = _Shelf.restored(block) if bucket in known else None
@@ -440,7 +442,7 @@ def _restore(
             width = shelf.dimension * 2
             for row in np.flatnonzero(np.isin(numbers, compared)):
                 if codes[row * width : (row + 1) * width].tobytes() != expected[int(numbers[row])]:
-                    raise Unusable("not of this database's vectors")
+                    raise Unusable("holds other vectors than this database")
     return shelves
 
 

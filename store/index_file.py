@@ -21,7 +21,7 @@ from typing import BinaryIO, Final
 
 import msgspec
 
-__all__ = ["Block", "Cell", "End", "Header", "ShelfBlock", "Unusable", "read", "write"]
+__all__ = ["Block", "Cell", "End", "Header", "NotThere", "ShelfBlock", "Unusable", "read", "write"]
 
 _MAGIC: Final = b"antiphon index 1\n"
 _FRAME: Final = struct.Struct("<QI")
@@ -29,7 +29,14 @@ _LARGEST: Final = 1 << 30  # bytes of a block; anything longer is damage
 
 
 class Unusable(Exception):  # noqa: N818 - it says what the file is
-    """The file is missing, torn, damaged, of another database, or written by a release with another format."""
+    """The file is missing, torn, damaged, of another database, or written by a release with another format.
+
+    The message goes on a sentence that begins with the file's name.
+    """
+
+
+class NotThere(Unusable):
+    """There is no such file (yet)."""
 
 
 class Header(msgspec.Struct, frozen=True, tag="header", array_like=True):
@@ -92,27 +99,29 @@ def read(path: Path) -> Iterator[Block]:
     try:
         with path.open("rb") as file:
             if file.readline(64) != _MAGIC:
-                raise Unusable("another format")
+                raise Unusable("has another format")
             while True:
                 block = _block(file)
                 yield block
                 if isinstance(block, End):
                     return
+    except FileNotFoundError as error:
+        raise NotThere("does not exist") from error
     except OSError as error:
-        raise Unusable(str(error.strerror)) from error
+        raise Unusable(f"cannot be read ({error.strerror})") from error
 
 
 def _block(file: BinaryIO) -> Block:
     frame = file.read(_FRAME.size)
     if len(frame) < _FRAME.size:
-        raise Unusable("torn")
+        raise Unusable("is torn")
     length, checksum = _FRAME.unpack(frame)
     if length > _LARGEST:
-        raise Unusable("damaged")
+        raise Unusable("is damaged")
     data = file.read(length)
     if len(data) < length or zlib.crc32(data) != checksum:
-        raise Unusable("damaged")
+        raise Unusable("is damaged")
     try:
         return _DECODER.decode(data)
     except msgspec.DecodeError as error:
-        raise Unusable("damaged") from error
+        raise Unusable("is damaged") from error

@@ -157,16 +157,30 @@ def test_a_file_written_while_things_change_is_made_up_for(store: Store) -> None
 
 
 @pytest.mark.parametrize(
-    "damage",
-    ["missing", "empty", "torn", "torn between blocks", "a byte", "another store", "another format", "a huge block"],
+    ("damage", "said"),
+    [
+        ("missing", "there is no saved vector index {} yet: it is made from the database"),
+        ("a folder", "the vector index is made from the database: {} cannot be read (Is a directory)"),
+        ("empty", "the vector index is made from the database: {} has another format"),
+        ("torn", "the vector index is made from the database: {} is damaged"),
+        ("torn between blocks", "the vector index is made from the database: {} is torn"),
+        ("a byte", "the vector index is made from the database: {} is damaged"),
+        ("another store", "the vector index is made from the database: {} belongs to another store"),
+        ("another format", "the vector index is made from the database: {} has another format"),
+        ("a huge block", "the vector index is made from the database: {} is damaged"),
+    ],
 )
-def test_a_file_that_is_not_right_costs_time_only(store: Store, damage: str, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO)
+def test_a_file_that_is_not_right_costs_time_only_and_the_log_says_why(
+    store: Store, damage: str, said: str, caplog: pytest.LogCaptureFixture
+) -> None:
     index, _ = store.index()
     index.close()
     data = bytearray(store.file.read_bytes())
     if damage == "missing":
         store.file.unlink()
+    elif damage == "a folder":
+        store.file.unlink()
+        store.file.mkdir()
     elif damage == "empty":
         store.file.write_bytes(b"")
     elif damage == "torn":
@@ -183,10 +197,12 @@ def test_a_file_that_is_not_right_costs_time_only(store: Store, damage: str, cap
     else:
         store.file.write_bytes(data[:17] + struct.pack("<QI", 1 << 60, 0) + data[17:])
     assert store.from_file() == 0
+    caplog.clear()
+    caplog.set_level(logging.INFO)
     index, failures = store.index()
     store.assert_right(index)
     assert failures.counts() == {}
-    assert "is made from the database" in caplog.text
+    assert caplog.messages[0] == said.format(store.file)
 
 
 def write_end(store: Store) -> bytes:
