@@ -215,8 +215,8 @@ class ObservationLog:
             file.close()
 
     def _open(self) -> IO[bytes]:
-        self.path.parent.mkdir(parents=True, exist_ok=True)
         # What people asked is nobody else's business.
+        self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         number = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         self._file = os.fdopen(number, "ab")
         return self._file

@@ -62,8 +62,8 @@ class SqliteDatabase(Database):
         path, temporary = _path_of(settings.url)
         try:
             _refuse_others(path)
-            path.parent.mkdir(parents=True, exist_ok=True)
             # People's conversations: for the owner only. SQLite gives its other files the same mode.
+            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             path.touch(mode=0o600)
             lock, clean = _take_lock(path)
         except OSError as error:

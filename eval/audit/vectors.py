@@ -49,8 +49,8 @@ class KeptVectors:
         self.made = 0
         self.found = 0
         try:
-            file.parent.mkdir(parents=True, exist_ok=True)
-            file.touch(mode=0o600)  # texts of users can be guessed from their vectors
+            file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)  # texts of users can be guessed from vectors
+            file.touch(mode=0o600)
             self._db = sqlite3.connect(file, isolation_level=None, check_same_thread=False, timeout=60)
             self._db.executescript(
                 "PRAGMA journal_mode=WAL; PRAGMA synchronous=OFF;"

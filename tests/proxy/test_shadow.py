@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import stat
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -285,3 +287,14 @@ def test_a_full_file_is_set_aside(tmp_path: Path) -> None:
     assert (tmp_path / "s.jsonl").read_bytes().endswith(b"9\n")
     assert {f.name for f in tmp_path.iterdir()} == {"s.jsonl", "s.jsonl.1"}
     assert all(f.stat().st_size <= 100 for f in tmp_path.iterdir())
+
+
+def test_a_new_folder_for_observations_is_for_its_owner_only(tmp_path: Path) -> None:
+    before = os.umask(0o022)
+    try:
+        log = ObservationLog(tmp_path / "new" / "s.jsonl", 100)
+        log.write(b"1\n")
+        log.close()
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "new").stat().st_mode) == 0o700

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import stat
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -182,6 +184,15 @@ def test_somebody_who_stopped_waiting_stops_nothing(database: SqliteDatabase, wr
     go.set()
     writer.ask(None).result(5)
     assert numbers(database) == [1]
+
+
+def test_a_new_folder_for_the_database_is_for_its_owner_only(tmp_path: Path) -> None:
+    before = os.umask(0o022)
+    try:
+        SqliteDatabase.take(StoreSettings(url=f"sqlite:///{tmp_path}/new/antiphon.db")).close()
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "new").stat().st_mode) == 0o700
 
 
 def test_the_database_is_for_its_owner_only(database: SqliteDatabase) -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import random
 import re
+import stat
 import time
 import tomllib
 from collections.abc import Sequence
@@ -443,6 +445,15 @@ def test_no_text_is_embedded_twice_not_even_by_the_next_audit(tmp_path: Path) ->
 def test_the_file_of_embeddings_holds_no_text(tmp_path: Path) -> None:
     audited(written(tmp_path, LOG))
     assert b"puffins" not in (tmp_path / "kept.sqlite3").read_bytes()
+
+
+def test_a_new_folder_for_embeddings_is_for_its_owner_only(tmp_path: Path) -> None:
+    before = os.umask(0o022)
+    try:
+        KeptVectors(WordEmbedder(), tmp_path / "new" / "kept.sqlite3").close()
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "new").stat().st_mode) == 0o700
 
 
 def test_a_file_that_is_no_file_of_embeddings_is_refused(tmp_path: Path) -> None:
