@@ -94,7 +94,7 @@ def audit(
     from store.errors import StoreError
 
     settings = loaded.settings
-    can_be_written(report, json_out, sheet, inputs=logs)
+    can_be_written(report, json_out, sheet, inputs=[*logs, *([] if keep is None else [keep])])
     if sheet is not None and _labelled(sheet):
         raise CommandError(f"{sheet} holds labels, which would be lost: name another file", UNUSABLE)
     if report is not None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from urllib.parse import quote
 
@@ -15,7 +16,7 @@ from store.database import parse_url
 from store.errors import StoreMissing, StoreUnavailable
 from store.settings import StoreSettings
 
-__all__ = ["must_exist", "reading", "revision"]
+__all__ = ["looking_into", "must_exist", "reading", "revision"]
 
 
 @contextmanager
@@ -54,12 +55,22 @@ def must_exist(settings: StoreSettings) -> None:
 
             there = examine(settings.url).schema is not None
         else:
-            with reading(settings) as connection:  # one with other tables is another program's, which opening it says
-                there = bool(inspect(connection).get_table_names())
-    except StoreUnavailable:
+            with looking_into(_file_of(url)) as connection:  # another program's has tables, too; opening it says so
+                there = connection.execute("SELECT 1 FROM sqlite_master").fetchone() is not None
+    except (StoreUnavailable, sqlite3.Error):
         return
     if not there:
         raise StoreMissing(f"there is no store at {_shown(url)}: the database holds none of its tables")
+
+
+@contextmanager
+def looking_into(file: Path) -> Iterator[sqlite3.Connection]:
+    """Connect to an SQLite file that may be anybody's: it is not written to. Raises ``sqlite3.Error``."""
+    # Without `immutable`, a database in WAL mode gets a -wal and a -shm beside it even from those who only read. One
+    # that is there already holds rows that are not in the file yet.
+    how = "mode=ro" if file.with_name(file.name + "-wal").exists() else "mode=ro&immutable=1"
+    with closing(sqlite3.connect(f"{file.absolute().as_uri()}?{how}", uri=True)) as connection:
+        yield connection
 
 
 def revision(connection: Connection) -> str | None:

@@ -13,7 +13,6 @@ import shutil
 import sqlite3
 import tempfile
 import time
-from contextlib import closing
 from pathlib import Path
 from typing import IO, Any
 
@@ -26,6 +25,7 @@ from store.errors import StoreInUse, StoreUnavailable, UnsupportedStore
 from store.index import VectorIndex
 from store.migrations import upgrade
 from store.properties import store_token
+from store.reading import looking_into
 from store.settings import StoreSettings
 
 __all__ = ["SqliteDatabase"]
@@ -167,7 +167,7 @@ def _refuse_others(path: Path) -> None:
     tables: set[str] = set()
     if database:
         try:
-            with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as connection:
+            with looking_into(path) as connection:
                 tables = {str(name) for (name,) in connection.execute("SELECT name FROM sqlite_master")}
         except sqlite3.Error:  # damaged or locked: opening it says so
             return

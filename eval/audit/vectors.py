@@ -20,11 +20,13 @@ import numpy as np
 from eval.audit.errors import AuditError
 from fingerprint.embedding.base import Embedding, TextEmbedder
 from fingerprint.text import utf8
+from store.reading import looking_into
 
 __all__ = ["KeptVectors", "key_of"]
 
 _REMEMBERED: Final = 20_000  # vectors, 1.5 KiB each
 _AT_ONCE: Final = 400  # look-ups in one statement
+_COLUMNS: Final = ["key", "space", "partial", "vector"]
 
 
 def key_of(embedder: str, text: str) -> bytes:
@@ -49,6 +51,7 @@ class KeptVectors:
         self.made = 0
         self.found = 0
         try:
+            _refuse_others(file)
             file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)  # texts of users can be guessed from vectors
             file.touch(mode=0o600)
             self._db = sqlite3.connect(file, isolation_level=None, check_same_thread=False, timeout=60)
@@ -138,3 +141,15 @@ class KeptVectors:
             while len(self._memory) > _REMEMBERED:
                 self._memory.popitem(last=False)
             return one
+
+
+def _refuse_others(file: Path) -> None:
+    """Raise `AuditError` for a database of something else: a wrong path must cost nobody a file."""
+    if not file.is_file() or file.stat().st_size == 0:
+        return
+    with looking_into(file) as connection:
+        found = connection.execute("SELECT name FROM sqlite_master WHERE type IN ('table', 'view')")
+        tables = [name for (name,) in found]
+        columns = [name for (name,) in connection.execute("SELECT name FROM pragma_table_info('vectors')")]
+    if tables and (tables != ["vectors"] or columns != _COLUMNS):
+        raise AuditError(f"{file} is a database of something else: it is left alone; name another file for embeddings")

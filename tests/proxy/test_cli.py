@@ -473,6 +473,7 @@ def test_what_is_at_the_stores_path_and_is_no_store_is_told_and_left_alone(home:
     folder.mkdir()
     empty.touch()
     with closing(sqlite3.connect(others)) as database:
+        database.execute("PRAGMA journal_mode = WAL")
         database.execute("CREATE TABLE notes (text)")
     before = {file: file.read_bytes() for file in (empty, others)}
     for store, why in (

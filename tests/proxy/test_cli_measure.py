@@ -36,6 +36,7 @@ FILE = '{"messages": [{"role": "user", "content": "hello"}], "answer": "hi"}\n'
         (["label", "FILE", "--pairs", "FILE"], "would be overwritten: it is read"),
         (["audit", "FILE", "--html", "FILE"], "would be overwritten: it is read"),
         (["audit", "FILE", "--sheet", "FILE"], "would be overwritten: it is read"),
+        (["audit", "FILE", "--json", "/tmp/kept", "--keep", "/tmp/kept"], "would be overwritten: it is read"),
         (["audit", "FILE", "--html", "/tmp/one.html", "--json", "/tmp/one.html"], "is named twice"),
         (["calibrate", "FILE", "--json", "FILE"], "would be overwritten: it is read"),
         (["replay", "FILE", "--json", "FILE"], "would be overwritten: it is read"),

@@ -7,10 +7,12 @@ import json
 import os
 import random
 import re
+import sqlite3
 import stat
 import time
 import tomllib
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -42,6 +44,7 @@ from proxy.settings import Settings
 from store.cache import Cache
 from store.judges import Judges
 from store.settings import StoreSettings
+from store.sqlite import SqliteDatabase
 from store.types import Answer, Policy, ReuseConfidence
 from tests.store.support import NearEnough, WordEmbedder
 
@@ -461,6 +464,41 @@ def test_a_file_that_is_no_file_of_embeddings_is_refused(tmp_path: Path) -> None
     (tmp_path / "kept.sqlite3").write_bytes(b"something else, and long enough to be looked at" * 100)
     with pytest.raises(AuditError, match="cannot be used"):
         audited(path)
+
+
+@pytest.mark.parametrize("journal", ["delete", "wal"])
+@pytest.mark.parametrize(
+    "tables",
+    ["CREATE TABLE notes (text)", "CREATE TABLE vectors (id, text)", "CREATE VIEW v AS SELECT 1 AS one", "the store's"],
+)
+def test_a_database_of_something_else_is_not_written_to(tmp_path: Path, tables: str, journal: str) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    file = folder / "others.db"
+    if tables == "the store's":
+        SqliteDatabase.take(StoreSettings(url=f"sqlite:///{file}")).close()
+    with closing(sqlite3.connect(file)) as database:
+        database.execute(f"PRAGMA journal_mode = {journal}")
+        if tables != "the store's":
+            database.execute(tables)
+    before = {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in folder.iterdir()}
+    with pytest.raises(AuditError, match="is a database of something else: it is left alone"):
+        KeptVectors(WordEmbedder(), file)
+    assert before == {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in folder.iterdir()}
+
+
+def test_a_file_of_embeddings_is_taken_up_again_after_a_kill_too(tmp_path: Path) -> None:
+    file, killed = tmp_path / "kept.sqlite3", tmp_path / "killed.sqlite3"
+    first = KeptVectors(WordEmbedder(), file)
+    first.make([[(first.key("a word"), "a word")]], threads=1, done=lambda count: None)
+    for ending in ("", "-wal"):  # what is only in the log of a process that did not end by itself
+        killed.with_name(killed.name + ending).write_bytes(file.with_name(file.name + ending).read_bytes())
+    first.close()
+    for path in (file, killed):
+        again = KeptVectors(WordEmbedder(), path)
+        again.make([[(again.key("a word"), "a word")]], threads=1, done=lambda count: None)
+        assert (again.made, again.found) == (0, 1)
+        again.close()
 
 
 def test_nothing_is_left_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
