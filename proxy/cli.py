@@ -16,7 +16,18 @@ import typer
 from proxy import cli_db, cli_measure, cli_traffic
 from proxy.cli_options import ConfigOption, JsonOption, SetOption
 from proxy.cli_options import load_with as _load
-from proxy.cli_output import FAILED, UNUSABLE, CommandError, complain, say, say_finding, say_json, say_table
+from proxy.cli_output import (
+    FAILED,
+    UNUSABLE,
+    CommandError,
+    can_be_written,
+    complain,
+    must_be_files,
+    say,
+    say_finding,
+    say_json,
+    say_table,
+)
 
 if TYPE_CHECKING:
     from proxy.cli_admin import Surface
@@ -331,9 +342,8 @@ def eval_pairs(
     limit: Annotated[int | None, typer.Option("--limit", min=1, help="Pairs taken from each file, at most.")] = None,
 ) -> None:
     """Put each pair's `a` into an empty cache, ask `b`, and count right and wrong hits."""
-    for file in files:
-        if not file.is_file():
-            raise CommandError(f"there is no file {file}", UNUSABLE)
+    must_be_files(files, "pairs (JSON Lines)")
+    can_be_written(json_out, inputs=files)
     from eval.pairs import run
 
     try:

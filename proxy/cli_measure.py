@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Final, cast
 import typer
 
 from proxy.cli_options import ConfigOption, SetOption, load_with
-from proxy.cli_output import FAILED, UNUSABLE, CommandError, can_be_written
+from proxy.cli_output import FAILED, UNUSABLE, CommandError, can_be_written, must_be_files
 
 if TYPE_CHECKING:
     from eval.calibration.refit import Method
@@ -98,9 +98,7 @@ def calibrate(
     seed: Annotated[int, typer.Option("--seed", help="For what is drawn at random.")] = 0,
 ) -> None:
     """Find the thresholds that keep a promise on your own data; exit code 1 where the data do not support it."""
-    for file in files:
-        if not file.is_file():
-            raise CommandError(f"there is no file {file}", UNUSABLE)
+    must_be_files(files, "observations" if from_shadow else "labelled pairs (JSON Lines, or a sheet as CSV), or logs")
     can_be_written(out, html, json_out, inputs=files)
     if budget is not None and precision is not None:
         raise CommandError("--precision and --budget are two goals: name one", UNUSABLE)

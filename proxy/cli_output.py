@@ -11,7 +11,17 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from store.errors import StoreError
 
-__all__ = ["CommandError", "can_be_written", "complain", "say", "say_finding", "say_json", "say_table", "store_error"]
+__all__ = [
+    "CommandError",
+    "can_be_written",
+    "complain",
+    "must_be_files",
+    "say",
+    "say_finding",
+    "say_json",
+    "say_table",
+    "store_error",
+]
 
 # Exit codes: 0 fine, 1 the answer is "no" or something failed, 2 the command or its settings cannot be used.
 FAILED = 1
@@ -33,8 +43,22 @@ def store_error(error: StoreError, more: str = "") -> CommandError:
     return CommandError(f"{error}{more}", UNUSABLE if isinstance(error, StoreMissing | UnsupportedStore) else FAILED)
 
 
+def must_be_files(files: Iterable[Path], what: str) -> None:
+    """Raise `CommandError` for the first of ``files`` that is none; ``what`` they hold tells which are wanted."""
+    for file in files:
+        try:
+            if file.is_file():
+                continue
+            why = f"there is no file {file}" if not file.exists() else f"{file} is no regular file"
+            if file.is_dir():
+                why = f"{file} is a folder; name files of {what}"
+        except OSError as error:  # a name too long, a folder that may not be entered
+            why = f"{file} cannot be read: {error.strerror}"
+        raise CommandError(why, UNUSABLE)
+
+
 def can_be_written(*files: Path | None, inputs: Sequence[Path | str] = ()) -> None:
-    """Raise `CommandError` where an output has no folder, or would overwrite an input or another output.
+    """Raise `CommandError` where an output has no folder, is one, or would overwrite an input or another output.
 
     Better before the work than after it.
     """
@@ -44,6 +68,8 @@ def can_be_written(*files: Path | None, inputs: Sequence[Path | str] = ()) -> No
             continue
         if not file.absolute().parent.is_dir():
             raise CommandError(f"there is no folder {file.absolute().parent}", UNUSABLE)
+        if file.is_dir():
+            raise CommandError(f"{file} is a folder; name a file to write", UNUSABLE)
         place = file.resolve()
         if place in taken:
             raise CommandError(f"{taken[place]}; name another file", UNUSABLE)

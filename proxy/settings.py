@@ -826,6 +826,8 @@ def _config_file(config: Path | str | None, home: Path) -> Path | None:
         default = home / CONFIG_NAME
         return default if default.is_file() else None
     path = Path(named).expanduser()
+    if path.is_dir():
+        raise SettingsError(f"{path} is a folder; name a configuration file")
     if not path.is_file():
         raise SettingsError(f"there is no configuration file {path}")
     return path

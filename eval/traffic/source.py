@@ -44,9 +44,9 @@ def opened(path: Path | str) -> IO[bytes]:
     if str(path) == "-":
         return sys.stdin.buffer
     file = Path(path)
-    if file.is_dir():
-        raise TrafficError(f"{file} is a folder; name the files in it")
     try:
+        if file.is_dir():
+            raise TrafficError(f"{file} is a folder; name the files in it")
         if file.suffix == ".gz":
             return cast("IO[bytes]", gzip.open(file, "rb"))
         if file.suffix == ".bz2":

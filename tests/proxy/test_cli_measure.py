@@ -19,6 +19,24 @@ FILE = '{"messages": [{"role": "user", "content": "hello"}], "answer": "hi"}\n'
 @pytest.mark.parametrize(
     ("arguments", "why"),
     [
+        (
+            ["calibrate", "FOLDER"],
+            "/folder is a folder; name files of labelled pairs (JSON Lines, or a sheet as CSV), or lo",
+        ),
+        (["calibrate", "FOLDER", "--from-shadow"], "/folder is a folder; name files of observations"),
+        (["calibrate", "/dev/null"], "/dev/null is no regular file"),
+        (["calibrate", "FILE", "a" * 300], "a cannot be read: File name too long"),
+        (["calibrate", "/nowhere"], "there is no file /nowhere"),
+        (["eval", "pairs", "FOLDER"], "/folder is a folder; name files of pairs (JSON Lines)"),
+        (["eval", "pairs", "FILE", "--json", "FILE"], "would be overwritten: it is read"),
+        (["label", "FOLDER"], "/folder is a folder; name the files in it"),
+        (["shadow", "report", "FOLDER"], "/folder is a folder; name the files in it"),
+        (["replay", "FOLDER"], "/folder is a folder; name the files in it"),
+        (["audit", "FOLDER"], "/folder is a folder; name the files in it"),
+        (["audit", "a" * 300], "a cannot be read: File name too long"),
+        (["audit", "FILE", "--html", "FOLDER"], "/folder is a folder; name a file to write"),
+        (["calibrate", "FILE", "--out", "FOLDER"], "/folder is a folder; name a file to write"),
+        (["config", "--config", "FOLDER"], "/folder is a folder; name a configuration file"),
         (["calibrate", "FILE", "--out", "/nowhere/at/all.toml"], "there is no folder /nowhere/at"),
         (["calibrate", "FILE", "--html", "/nowhere/all.html"], "there is no folder /nowhere"),
         (["calibrate", "FILE", "--precision", "0.98", "--budget", "0.01"], "name one"),
@@ -46,7 +64,9 @@ FILE = '{"messages": [{"role": "user", "content": "hello"}], "answer": "hi"}\n'
 def test_what_cannot_work_is_one_line(arguments: list[str], why: str, tmp_path: Path) -> None:
     log = tmp_path / "log.jsonl"
     log.write_text(FILE)
-    done = antiphon(tmp_path / "home", *(str(log) if word == "FILE" else word for word in arguments))
+    (tmp_path / "folder").mkdir()
+    places = {"FILE": str(log), "FOLDER": str(tmp_path / "folder")}
+    done = antiphon(tmp_path / "home", *(places.get(word, word) for word in arguments))
     assert why in one_line(done, 2)
 
 
