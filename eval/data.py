@@ -123,7 +123,9 @@ def pair_of(row: dict[str, Any], *, domain: str, family: str | None = None) -> P
 def _rows(path: Path) -> Iterator[dict[str, Any]]:
     if not path.is_file():
         raise DataMissing(f"no such file: {path}")
-    with path.open(encoding="utf-8") as lines:
+    from eval.traffic.source import opened
+
+    with opened(path) as lines:
         for line in lines:
             if line.strip():
                 yield json.loads(line)

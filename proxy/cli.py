@@ -345,9 +345,12 @@ def eval_pairs(
     must_be_files(files, "pairs (JSON Lines)")
     can_be_written(json_out, inputs=files)
     from eval.pairs import run
+    from eval.traffic.errors import TrafficError
 
     try:
         run(files, shared=shared, json_out=json_out, limit=limit)
+    except TrafficError as error:
+        raise CommandError(str(error), UNUSABLE) from None
     except (KeyError, ValueError) as error:
         names = ", ".join(file.name for file in files)
         raise CommandError(f"{names}: not in the pair format ({error})", UNUSABLE) from error

@@ -25,7 +25,7 @@ from eval.observed.misjudged import Cluster, clusters
 from eval.observed.read import read_observations, samples_of
 from eval.pairs import Outcome, figures, measure
 from eval.traffic import Problems, TrafficError
-from eval.traffic.source import lines
+from eval.traffic.source import lines, opened
 from fingerprint.embedding.base import TextEmbedder
 from store.confidence.thresholds_file import ThresholdsFile
 from store.shadow import Observation
@@ -275,12 +275,12 @@ def labelled(file: Path) -> list[Pair]:
 
 
 def holds_pairs(file: Path) -> bool:
-    """Whether a file looks like labelled pairs (or a CSV sheet of them) and not like a log. Raises ``OSError``."""
+    """Whether a file looks like labelled pairs (or a CSV sheet of them) and not like a log. Raises `TrafficError`."""
     if file.suffix.lower() in (".csv", ".tsv"):
         return True
     try:
-        with file.open("rb") as lines:
-            first = next((line for line in lines if line.strip()), b"{}")
+        with opened(file) as raw:
+            first = next((line for line in raw if line.strip()), b"{}")
         row = msgspec.json.decode(first[:MOST_FIRST])
     except (msgspec.MsgspecError, UnicodeDecodeError):
         return True  # whoever reads it then says what is wrong

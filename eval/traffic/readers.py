@@ -22,7 +22,7 @@ import msgspec
 from eval.traffic.errors import BadRow, TrafficError, UnknownFormat
 from eval.traffic.fields import answer_of, first, integer, messages_of, parsed, seconds_between, text_or_none, when
 from eval.traffic.problems import Problems
-from eval.traffic.source import csv_rows, json_rows, name_of, opened
+from eval.traffic.source import COMPRESSED, csv_rows, json_rows, name_of, opened
 from eval.traffic.templates import messages_from_prompt
 from fingerprint.traffic import FORMAT_VERSION, Record
 
@@ -483,7 +483,8 @@ _CSV_ENDINGS: Final = (".csv", ".tsv")
 
 
 def _is_csv(path: Path | str) -> bool:
-    return "".join(Path(path).suffixes[-2:]).lower().removesuffix(".gz").endswith(_CSV_ENDINGS)
+    file = Path(path)
+    return (file.stem if file.suffix in COMPRESSED else file.name).lower().endswith(_CSV_ENDINGS)
 
 
 def _rows(path: Path | str, problems: Problems, kind: str) -> Iterator[tuple[int, Any]]:

@@ -11,24 +11,35 @@ import gzip
 import io
 import lzma
 import sys
-from collections.abc import Iterator
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from json import JSONDecodeError, JSONDecoder
 from pathlib import Path
-from typing import IO, Any, Final, cast
+from typing import IO, Any, Final, TypeVar, cast
 
 import msgspec
 
 from eval.traffic.errors import BadRow, TrafficError
 from eval.traffic.problems import Problems
 
-__all__ = ["MOST_BYTES", "csv_rows", "json_rows", "lines", "name_of", "opened"]
+__all__ = ["COMPRESSED", "MOST_BYTES", "csv_rows", "json_rows", "lines", "name_of", "opened"]
 
 MOST_BYTES: Final = 64 << 20
 """Longest row, in bytes, that is read."""
 
+COMPRESSED: Final[Mapping[str, Callable[[Path], IO[bytes]]]] = {
+    ".gz": lambda file: cast("IO[bytes]", gzip.open(file)),  # noqa: SIM115 - whoever opens a log closes it
+    ".bz2": bz2.open,
+    ".xz": lzma.open,
+}
+"""How files are opened that are unpacked, by their last ending."""
+
 _CHUNK: Final = 1 << 20
+_HEAD: Final = 1 << 16
 _DECODE: Final = msgspec.json.Decoder().decode
 _SPACE: Final = " \t\r\n"
+T = TypeVar("T")
 
 
 def name_of(path: Path | str) -> str:
@@ -36,24 +47,64 @@ def name_of(path: Path | str) -> str:
     return "standard input" if str(path) == "-" else Path(path).name
 
 
-def opened(path: Path | str) -> IO[bytes]:
+class _Damaged(TrafficError):  # noqa: N818 - it says what the file is
+    """A compressed file cannot be read on: it is torn, damaged, or not compressed at all; ``why`` says in what way."""
+
+    def __init__(self, name: str, why: str) -> None:
+        super().__init__(f"{name} cannot be read: {why}")
+        self.why = why
+
+
+class _Bytes(io.RawIOBase):
+    """The bytes of a log; whatever goes wrong while they are read is a `TrafficError` that names it."""
+
+    def __init__(self, path: Path | str, inner: IO[bytes]) -> None:
+        self._path = path
+        self._inner = cast("io.BufferedReader", inner)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        try:
+            # No more than is there: what stands before damage is read.
+            data = self._inner.read1(len(buffer))
+        except (EOFError, lzma.LZMAError, zlib.error) as error:
+            raise _Damaged(_shown(self._path), str(error)) from None
+        except OSError as error:
+            if error.errno is None:  # as gzip and bz2 raise theirs
+                raise _Damaged(_shown(self._path), str(error)) from None
+            raise TrafficError(f"{_shown(self._path)} cannot be read: {error.strerror}") from None
+        buffer[: len(data)] = data
+        return len(data)
+
+    def close(self) -> None:
+        if not self.closed:
+            self._inner.close()
+        super().close()
+
+
+def _shown(path: Path | str) -> str:
+    return name_of(path) if str(path) == "-" else str(path)
+
+
+def opened(path: Path | str) -> io.BufferedReader:
     """Open a log; ``-`` is standard input, ``.gz``, ``.bz2`` and ``.xz`` are decompressed.
 
-    Raises `TrafficError` where that cannot be done.
+    Raises `TrafficError` where that cannot be done; reading from it does, too.
     """
+    return io.BufferedReader(_Bytes(path, _opened(path)), _CHUNK)
+
+
+def _opened(path: Path | str) -> IO[bytes]:
     if str(path) == "-":
         return sys.stdin.buffer
     file = Path(path)
     try:
         if file.is_dir():
             raise TrafficError(f"{file} is a folder; name the files in it")
-        if file.suffix == ".gz":
-            return cast("IO[bytes]", gzip.open(file, "rb"))
-        if file.suffix == ".bz2":
-            return bz2.open(file, "rb")
-        if file.suffix == ".xz":
-            return lzma.open(file, "rb")
-        return file.open("rb")
+        unpacked = COMPRESSED.get(file.suffix)
+        return file.open("rb") if unpacked is None else unpacked(file)
     except FileNotFoundError:
         raise TrafficError(f"there is no file {file}") from None
     except OSError as error:
@@ -62,23 +113,39 @@ def opened(path: Path | str) -> IO[bytes]:
 
 def lines(path: Path | str, problems: Problems) -> Iterator[tuple[int, bytes]]:
     """Yield (number from 1, line without its end) of every line that is not blank."""
+    yield from _while_readable(_lines(path, problems), path, problems)
+
+
+def _lines(path: Path | str, problems: Problems) -> Iterator[tuple[int, bytes]]:
     name = name_of(path)
     number = 0
     with opened(path) as file:
-        try:
-            while line := file.readline(MOST_BYTES + 1):
-                number += 1
-                if number == 1:
-                    line = line.removeprefix(b"\xef\xbb\xbf")
-                if len(line) > MOST_BYTES:
-                    while line and not line.endswith(b"\n"):
-                        line = file.readline(_CHUNK)
-                    problems.rows += 1
-                    problems.add(BadRow(f"longer than {MOST_BYTES >> 20} MiB", name, number))
-                elif line := line.strip():
-                    yield number, line
-        except (OSError, EOFError, lzma.LZMAError) as error:  # a damaged archive
-            problems.add(BadRow(f"cannot be read on: {error}", name, number + 1))
+        while line := file.readline(MOST_BYTES + 1):
+            number += 1
+            if number == 1:
+                line = line.removeprefix(b"\xef\xbb\xbf")
+            if len(line) > MOST_BYTES:
+                while line and not line.endswith(b"\n"):
+                    line = file.readline(_CHUNK)
+                problems.rows += 1
+                problems.add(BadRow(f"longer than {MOST_BYTES >> 20} MiB", name, number))
+            elif line := line.strip():
+                yield number, line
+
+
+def _while_readable(rows: Iterator[tuple[int, T]], path: Path | str, problems: Problems) -> Iterator[tuple[int, T]]:
+    """Yield the rows that stand before the damage of a compressed file, which then is a problem like a bad row's.
+
+    Where nothing stands before it the file cannot be read. An error of the disk is never passed over.
+    """
+    line = 0
+    try:
+        for line, row in rows:
+            yield line, row
+    except _Damaged as error:
+        if not line:
+            raise
+        problems.add(BadRow(f"cannot be read on: {error.why}", name_of(path), line + 1))
 
 
 def json_rows(path: Path | str, problems: Problems) -> Iterator[tuple[int, Any]]:
@@ -90,7 +157,7 @@ def json_rows(path: Path | str, problems: Problems) -> Iterator[tuple[int, Any]]
     name = name_of(path)
     head = _head(path)
     if str(path) != "-" and (head[:1] == b"[" or _is_document(path, head)):
-        yield from _document(path, problems)
+        yield from _while_readable(_document(path, problems), path, problems)
         return
     for number, line in lines(path, problems):
         problems.rows += 1
@@ -105,11 +172,11 @@ def json_rows(path: Path | str, problems: Problems) -> Iterator[tuple[int, Any]]
 def _head(path: Path | str) -> bytes:
     if str(path) == "-":
         return b""
-    with opened(path) as file:
-        try:
-            return file.read(64 * 1024).removeprefix(b"\xef\xbb\xbf").lstrip()
-        except (OSError, EOFError, lzma.LZMAError):
-            return b""
+    head = b""
+    with opened(path) as file, suppress(_Damaged):  # what stands before the damage says enough
+        while len(head) < _HEAD and (more := file.read1(_HEAD - len(head))):
+            head += more
+    return head.removeprefix(b"\xef\xbb\xbf").lstrip()
 
 
 def _is_document(path: Path | str, head: bytes) -> bool:
@@ -168,6 +235,10 @@ def _document(path: Path | str, problems: Problems) -> Iterator[tuple[int, Any]]
 
 def csv_rows(path: Path | str, problems: Problems) -> Iterator[tuple[int, dict[str, str]]]:
     """Yield (line, column → value) of a CSV or TSV file with a header; which of them is told from the header line."""
+    yield from _while_readable(_csv_rows(path, problems), path, problems)
+
+
+def _csv_rows(path: Path | str, problems: Problems) -> Iterator[tuple[int, dict[str, str]]]:
     name = name_of(path)
     csv.field_size_limit(MOST_BYTES)
     with opened(path) as raw, io.TextIOWrapper(raw, "utf-8-sig", errors="replace", newline="") as file:

@@ -27,6 +27,19 @@ FILE = '{"messages": [{"role": "user", "content": "hello"}], "answer": "hi"}\n'
         (["calibrate", "/dev/null"], "/dev/null is no regular file"),
         (["calibrate", "FILE", "a" * 300], "a cannot be read: File name too long"),
         (["calibrate", "/nowhere"], "there is no file /nowhere"),
+        *(
+            ([*command.split(), "/proc/self/mem"], "/proc/self/mem cannot be read: Input/output error")
+            for command in (
+                "audit",
+                "replay",
+                "label",
+                "shadow report",
+                "calibrate",
+                "calibrate --from-shadow",
+                "eval pairs",
+                "explain",
+            )
+        ),
         (["eval", "pairs", "FOLDER"], "/folder is a folder; name files of pairs (JSON Lines)"),
         (["eval", "pairs", "FILE", "--json", "FILE"], "would be overwritten: it is read"),
         (["label", "FOLDER"], "/folder is a folder; name the files in it"),

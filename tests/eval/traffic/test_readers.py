@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import bz2
+import errno
 import gzip
+import io
 import json
+import lzma
+import os
+import random
+import re
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -486,6 +494,72 @@ def test_compressed_logs_are_read_and_a_damaged_one_is_reported(tmp_path: Path) 
     turns, problems = read(path)
     assert 0 < len(turns) < 100_000
     assert problems.skipped >= 1
+
+
+@pytest.mark.parametrize("name", ["log.jsonl", "log.json", "log.csv", "-"])
+@pytest.mark.parametrize("good", [0, 40])
+def test_an_error_of_the_disk_is_an_error_that_names_the_file_and_never_a_shorter_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, good: int
+) -> None:
+    row = json.dumps({"messages": ASKED})
+    text = {"log.json": f"[{row},\n" + f"{row},\n" * good, "log.csv": "question\n" + "Why?\n" * good}
+    data = io.BytesIO(text.get(name, f"{row}\n" * good).encode() if good else b"")
+
+    class Failing(io.RawIOBase):
+        def readable(self) -> bool:
+            return True
+
+        def readinto(self, buffer: Any) -> int:
+            if not (part := data.read(min(len(buffer), 300))):
+                raise OSError(errno.EIO, os.strerror(errno.EIO))
+            buffer[: len(part)] = part
+            return len(part)
+
+    def failing(path: Path | str) -> io.BufferedReader:
+        data.seek(0)
+        return io.BufferedReader(Failing())
+
+    monkeypatch.setattr("eval.traffic.source._opened", failing)
+    path = name if name == "-" else tmp_path / name
+    said = f"{'standard input' if name == '-' else path} cannot be read: Input/output error"
+    for kind in ("auto", "csv" if name == "log.csv" else "antiphon"):
+        with pytest.raises(TrafficError, match=f"^{re.escape(said)}$"):
+            list(read_turns([path], kind=kind))
+
+
+@pytest.mark.parametrize("name", ["log.jsonl", "log.json", "log.csv"])
+@pytest.mark.parametrize(("ending", "packed"), [(".gz", gzip.compress), (".bz2", bz2.compress), (".xz", lzma.compress)])
+@pytest.mark.parametrize("damage", ["torn", "garbled", "no archive"])
+def test_what_stands_before_the_damage_of_an_archive_is_read_and_an_archive_of_nothing_is_refused(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    ending: str,
+    packed: Callable[[bytes], bytes],
+    damage: str,
+) -> None:
+    monkeypatch.setattr(source, "_CHUNK", 4096)
+    rng = random.Random(1)
+    asked = ["".join(rng.choices("abcdefgh", k=600)) for _ in range(3_000)]  # bzip2 packs 900 kB at a time
+    rows = [json.dumps({"messages": [{"role": "user", "content": text}]}) for text in asked]
+    text = {"log.json": f"[{','.join(rows)}]", "log.csv": "question\n" + "\n".join(asked)}
+    data = packed(text.get(name, "\n".join(rows)).encode())
+    place = len(data) * 3 // 4
+    path = tmp_path / (name + ending)
+    if damage == "no archive":
+        path.write_bytes(b"hello")
+        with pytest.raises(TrafficError, match=f"^{re.escape(str(path))} cannot be read: "):
+            read(path)
+        return
+    path.write_bytes(data[:place] if damage == "torn" else data[:place] + rng.randbytes(300) + data[place + 300 :])
+    turns, problems = read(path)
+    assert [turn.turn.message.text for turn in turns[:1_300]] == asked[:1_300]
+    assert problems.skipped > 0
+    if damage == "torn":
+        assert [turn.turn.message.text for turn in turns] == asked[: len(turns)]
+        assert problems.first[-1].why.startswith("cannot be read on: ")
+    with pytest.raises(BadRow):
+        read(path, strict=True)
 
 
 def test_a_file_that_is_no_log_is_refused_with_the_formats_there_are(tmp_path: Path) -> None:
