@@ -181,7 +181,7 @@ def replay(
     work: Annotated[
         Path | None, typer.Option("--work", metavar="DIR", help="Folder to go on from after an interruption.")
     ] = None,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Start anew, whatever the folder holds.")] = False,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Start anew, whatever replay the folder holds.")] = False,
     sample: Annotated[float, typer.Option("--sample", metavar="SHARE", help="Share of conversations taken.")] = 1.0,
     seed: Annotated[int, typer.Option("--seed", help="For what is drawn at random.")] = 0,
     limit: Annotated[int | None, typer.Option("--limit", min=1, help="Turns taken, at most.")] = None,

@@ -21,6 +21,17 @@ from eval.replay.errors import ReplayError
 __all__ = ["Work"]
 
 _FORMAT: Final = 1
+_MARK: Final = "antiphon replay\n"
+"""What the lock file holds: it says whose the folder is."""
+_OURS: Final = (
+    "lock",
+    "results.jsonl",
+    "store.db",
+    "store.db.index",
+    "checkpoint.db",
+    "checkpoint.json",
+    "checkpoint.new",
+)
 
 
 class Work:
@@ -40,7 +51,8 @@ class Work:
     def begin(self, *, fresh: bool = False) -> int:
         """Make the folder ready; returns how many results there are already.
 
-        Raises `ReplayError` where it belongs to another replay or one is at work in it, and ``OSError``.
+        Raises `ReplayError` where it belongs to another replay, to no replay at all, or one is at work in it, and
+        ``OSError``.
         """
         try:
             return self._begin(fresh=fresh)
@@ -49,22 +61,26 @@ class Work:
             raise
 
     def _begin(self, *, fresh: bool) -> int:
-        self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)  # what users said lies in it
-        self._lock = (self.folder / "lock").open("w")
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)  # what users said lies in it
+        except (FileExistsError, NotADirectoryError):
+            raise ReplayError(f"{self.folder} is no folder; name one with --work") from None
+        if not self._is_ours():  # before anything is written
+            raise ReplayError(f"{self.folder} holds files of something else: it is left alone; name another --work")
+        self._lock = (self.folder / "lock").open("a+")
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise ReplayError(
                 f"another replay is at work in {self.folder}: wait for it, or take another --work"
             ) from None
+        if not (self.folder / "lock").stat().st_size:
+            self._lock.write(_MARK)
+            self._lock.flush()
         state: dict[str, Any] | None = None
         if self._state.exists() and not fresh:
-            try:
-                state = json.loads(self._state.read_text("utf-8"))
-                known = state["format"] == _FORMAT and {*state} >= {"config", "done", "bytes"}
-            except (ValueError, KeyError, TypeError):
-                known = False
-            if state is None or not known:
+            state = self._saved()
+            if state is None:
                 raise ReplayError(f"{self._state} is damaged; --fresh starts anew")
             if state["config"] != self._config:
                 names = [n for n in self._config if state["config"].get(n) != self._config[n]]
@@ -85,6 +101,31 @@ class Work:
             raise ReplayError(f"{self.results} has lost lines; --fresh starts anew")
         self._file.truncate(size)
         return done
+
+    def _is_ours(self) -> bool:
+        """Whether the folder is a replay's, or empty: a wrong name must cost nobody a file."""
+        names = {path.name for path in self.folder.iterdir()}
+        if not names:
+            return True
+        try:
+            with (self.folder / "lock").open("rb") as file:
+                mark = file.read(len(_MARK) + 1)
+        except OSError:  # there is none, or it is no file
+            return False
+        if mark:
+            return mark == _MARK.encode()
+        # One without a mark: made by an earlier release, or begun at this very moment.
+        known = {*_OURS, *(path.name for path in self._beside(self.store))}
+        return names <= known or self._saved() is not None
+
+    def _saved(self) -> dict[str, Any] | None:
+        """What the last checkpoint says; None where it is damaged or none. Raises ``OSError``."""
+        try:
+            state = json.loads(self._state.read_text("utf-8"))
+            known = state["format"] == _FORMAT and {*state} >= {"config", "done", "bytes"}
+        except (FileNotFoundError, ValueError, KeyError, TypeError):
+            return None
+        return dict(state) if known else None
 
     def add(self, line: bytes) -> None:
         """Append one result, with its line feed. Raises ``OSError``."""

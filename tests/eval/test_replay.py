@@ -131,6 +131,47 @@ async def test_an_interrupted_replay_goes_on_as_if_nothing_had_been(tmp_path: Pa
         Work(tmp_path / "work", {"a": 2}).begin()
 
 
+@pytest.mark.parametrize("fresh", [False, True])
+@pytest.mark.parametrize(
+    "others",
+    [
+        {"results.jsonl": "somebody's"},
+        {"store.db": "somebody's", "checkpoint.json": "{}"},
+        {"notes.txt": "somebody's"},
+        {"lock": "", "results.jsonl": "somebody's", "notes.txt": "somebody's"},
+        {"lock": "pid 7", "results.jsonl": "somebody's"},
+    ],
+    ids=",".join,
+)
+def test_a_folder_of_something_else_is_refused_and_nothing_in_it_is_touched(
+    tmp_path: Path, others: dict[str, str], fresh: bool
+) -> None:
+    for name, text in others.items():
+        (tmp_path / name).write_text(text)
+    with pytest.raises(ReplayError, match="holds files of something else: it is left alone"):
+        Work(tmp_path, {"a": 1}).begin(fresh=fresh)
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == others
+
+
+@pytest.mark.parametrize("marked", [True, False])
+def test_a_replays_own_folder_may_hold_its_reports_too_and_one_of_an_earlier_release_is_known(
+    tmp_path: Path, marked: bool
+) -> None:
+    first = Work(tmp_path / "work", {"a": 1})
+    first.begin()
+    first.add(b"{}\n")
+    first.save(1)
+    first.close()
+    if not marked:
+        (tmp_path / "work" / "lock").write_text("")
+    (tmp_path / "work" / "report.html").write_text("kept")
+    for fresh, done in ((False, 1), (True, 0)):
+        again = Work(tmp_path / "work", {"a": 1})
+        assert again.begin(fresh=fresh) == done
+        again.close()
+    assert (tmp_path / "work" / "report.html").read_text() == "kept"
+
+
 async def test_conversations_go_on_from_the_stored_turn_and_corrections_withdraw_it(tmp_path: Path) -> None:
     def chat(*said: str) -> list[dict[str, str]]:
         return [{"role": ("user", "assistant")[n % 2], "content": text} for n, text in enumerate(said)]

@@ -62,6 +62,8 @@ FILE = '{"messages": [{"role": "user", "content": "hello"}], "answer": "hi"}\n'
         (["replay", "FILE", "--speed", "2"], "--cached URL and --plain URL"),
         (["replay", "FILE", "--model", "m"], "--cached URL and --plain URL"),
         (["replay", "FILE", "--fresh"], "name it with --work"),
+        (["replay", "FILE", "--work", "FILE"], "/log.jsonl is no folder; name one with --work"),
+        (["replay", "FILE", "--fresh", "--work", "ITS FOLDER"], " holds files of something else: it is left alone"),
         (["replay", "FILE", "--html", "/nowhere/all.html"], "there is no folder /nowhere"),
         (["label", "FILE", "--count"], "this is no sheet of an audit"),
         (["label", "FILE", "--pairs", "FILE"], "would be overwritten: it is read"),
@@ -78,7 +80,7 @@ def test_what_cannot_work_is_one_line(arguments: list[str], why: str, tmp_path: 
     log = tmp_path / "log.jsonl"
     log.write_text(FILE)
     (tmp_path / "folder").mkdir()
-    places = {"FILE": str(log), "FOLDER": str(tmp_path / "folder")}
+    places = {"FILE": str(log), "FOLDER": str(tmp_path / "folder"), "ITS FOLDER": str(tmp_path)}
     done = antiphon(tmp_path / "home", *(places.get(word, word) for word in arguments))
     assert why in one_line(done, 2)
 
