@@ -9,8 +9,10 @@ histories part, and what each says there that the other does not.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +21,6 @@ from rapidfuzz.distance import OSA, LCSseq, Levenshtein
 
 from fingerprint.comparisons.lexicon import CLASSES, Language, lexicon
 from fingerprint.comparisons.view import View, language_of, view
-from fingerprint.comparisons.words import WIDTH
 from fingerprint.conversation import Message, Turn
 
 __all__ = ["NAMES", "SCHEMA_VERSION", "compare"]
@@ -33,24 +34,87 @@ MAX_CONTENT = 400
 
 Floats = NDArray[np.float32]
 _NOTHING: frozenset[str] = frozenset()
+_MISSPELT = float(np.float32(0.9))
+"""How well a misspelling meets the word."""
 
 
 class _Row:
-    """Collects named values; the first row made fixes the order of the names."""
+    """Collects values in the order of the names."""
 
-    __slots__ = ("names", "values")
+    __slots__ = ("values",)
 
     def __init__(self) -> None:
-        self.names: list[str] = []
         self.values: list[float] = []
 
     def one(self, name: str, value: float) -> None:
-        self.names.append(name)
         self.values.append(value)
 
     def two(self, name: str, ab: float, ba: float) -> None:
-        self.names += (name + ".min", name + ".max")
         self.values += (ab, ba) if ab <= ba else (ba, ab)
+
+    def each(self, name: str, parts: Sequence[str], ab: Sequence[float], ba: Sequence[float]) -> None:
+        """`two` of every part of a group."""
+        for x, y in zip(ab, ba, strict=True):
+            self.values += (x, y) if x <= y else (y, x)
+
+
+class _Named(_Row):
+    """Collects the names too: the first row made fixes their order."""
+
+    __slots__ = ("names",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: list[str] = []
+
+    def one(self, name: str, value: float) -> None:
+        super().one(name, value)
+        self.names.append(name)
+
+    def two(self, name: str, ab: float, ba: float) -> None:
+        super().two(name, ab, ba)
+        self.names += (name + ".min", name + ".max")
+
+    def each(self, name: str, parts: Sequence[str], ab: Sequence[float], ba: Sequence[float]) -> None:
+        for part, x, y in zip(parts, ab, ba, strict=True):
+            self.two(f"{name}.{part}", x, y)
+
+
+@dataclass(slots=True, eq=False)
+class _Said:
+    """What a message, or a whole conversation, says."""
+
+    stems: frozenset[str]
+    numbers: frozenset[str]
+    vectors: Floats
+
+
+def _said(views: list[View]) -> _Said:
+    return _Said(
+        frozenset().union(*[v.stem_set for v in views]),
+        frozenset().union(*[v.numbers for v in views]),
+        np.concatenate([v.vectors for v in views])[-MAX_CONTENT:],
+    )
+
+
+class _Cover(NamedTuple):
+    """How well another side meets the content words of a message.
+
+    ``met`` a word, 0 … 1: itself 1, misspelt 0.9, else a cosine. ``gaps``: what it lacks of 1, by the word's weight.
+    ``mean``, ``worst`` and ``gap`` sum the gaps up; ``missing`` and ``doubtful`` count the words that meet little.
+    """
+
+    met: Sequence[float]
+    gaps: Floats
+    mean: float = 1.0
+    worst: float = 0.0
+    gap: float = 0.0
+    missing: float = 0.0
+    doubtful: float = 0.0
+
+
+_EMPTY = _Cover((), np.zeros(0, np.float32))
+_SUMS = ("mean", "worst", "gap", "missing", "doubtful")
 
 
 @dataclass(slots=True)
@@ -61,28 +125,46 @@ class _Side:
     asking: View
     history: list[View]
     roles: list[str]
-    stems: frozenset[str] = _NOTHING
-    numbers: frozenset[str] = _NOTHING
-    words: tuple[str, ...] = ()
-    vectors: Floats = field(default_factory=lambda: np.zeros((0, WIDTH), np.float32))
+    alone: _Said
+    whole: _Said
+    covers: dict[tuple[View, bool], _Cover] = field(default_factory=dict)
 
-    def gather(self) -> None:
-        """Fill in what the whole conversation says."""
-        views = [*self.history, self.last]
-        self.stems = frozenset().union(*(v.stem_set for v in views))
-        self.numbers = frozenset().union(*(v.numbers for v in views))
-        self.vectors = np.concatenate([v.vectors for v in views])[-MAX_CONTENT:]
+    def cover(self, v: View) -> _Cover:
+        """How well the whole conversation meets a message of the other side, letter by letter."""
+        found = self.covers.get((v, False))
+        if found is None:
+            found = self.covers[v, False] = _cover(v, self.whole)
+        return found
+
+    def lenient(self, v: View) -> _Cover:
+        """The same, where a word may be a misspelling of one of the last message."""
+        found = self.covers.get((v, True))
+        if found is None:
+            found = self.covers[v, True] = _forgiven(v, self.cover(v), self.last)
+        return found
+
+    def last_cover(self, v: View) -> _Cover:
+        """How well the last message alone meets one of the other side, misspellings apart."""
+        if self.alone is self.whole:
+            return self.lenient(v)
+        return _forgiven(v, _cover(v, self.alone), self.last)
 
 
-def _order(turn: Turn) -> tuple[str, tuple[tuple[str, str], ...]]:
-    return turn.message.text, tuple((m.role, m.text) for m in turn.history)
+def _before(b: Turn, a: Turn) -> bool:
+    """Whether ``b`` comes first; the histories decide between equal messages."""
+    if a.message.text != b.message.text:
+        return b.message.text < a.message.text
+    return [(m.role, m.text) for m in b.history] < [(m.role, m.text) for m in a.history]
 
 
 def _side(turn: Turn, history: Sequence[Message], language: Language) -> _Side:
     kept = [m for m in history if m.role in ("user", "assistant") and m.text.strip()][-MAX_MESSAGES:]
     last = view(turn.message.text, language)
     asking = view(last.asking, language) if len(last.sentences) > 1 else last
-    return _Side(last, asking, [view(m.text, language) for m in kept], [m.role for m in kept])
+    views = [view(m.text, language) for m in kept]
+    alone = _Said(last.stem_set, last.numbers, last.vectors)
+    whole = _said([*views, last]) if views or len(last.vectors) > MAX_CONTENT else alone
+    return _Side(last, asking, views, [m.role for m in kept], alone, whole)
 
 
 def compare(a: Turn, b: Turn, *, similarity: float, same_place: bool) -> Floats:
@@ -92,26 +174,27 @@ def compare(a: Turn, b: Turn, *, similarity: float, same_place: bool) -> Floats:
     histories mean the same however they are worded, and are not compared. System messages are not compared: they belong
     to the identity. Symmetric in ``a`` and ``b``; never raises on any text.
     """
-    if _order(b) < _order(a):  # edit scripts depend on which comes first
+    if _before(b, a):  # edit scripts depend on which comes first
         a, b = b, a
     history_a, history_b = a.history, b.history
     if same_place:
         history_a = history_b = min(history_a, history_b, key=len)
-    texts = (a.message.text, b.message.text)
-    language: Language = "zh" if "zh" in map(language_of, texts) else "en"
+    language = language_of(a.message.text)
+    if language == "en":
+        language = language_of(b.message.text)
     if language == "en" and any(language_of(m.text) == "zh" for h in (history_a, history_b) for m in h[-4:]):
         language = "zh"
-    one, two = _side(a, history_a, language), _side(b, history_b, language)
     row = _Row()
-    _same_question(row, one.last, two.last, similarity)
+    _fill(row, _side(a, history_a, language), _side(b, history_b, language), similarity)
+    return np.array(row.values, np.float32)
+
+
+def _fill(row: _Row, one: _Side, two: _Side, similarity: float) -> None:
+    _same_question(row, one, two, similarity)
     _facts(row, one.last, two.last)
-    equal_history = [v.text for v in one.history] == [v.text for v in two.history]
-    one.gather()
-    two.gather()
     _open_ends(row, one, two)
     _asked(row, one, two)
-    _histories(row, one, two, equal_history)
-    return np.array(row.values, np.float32)
+    _histories(row, one, two)
 
 
 # -- the last messages -----------------------------------------------------------------------------------------------
@@ -121,51 +204,92 @@ def _ratio(part: float, whole: float) -> float:
     return part / whole if whole else 1.0
 
 
+def _jaccard(one: frozenset[str], two: frozenset[str]) -> float:
+    common = len(one & two)
+    return _ratio(common, len(one) + len(two) - common)
+
+
 def _is_typo(one: str, two: str) -> bool:
-    if min(len(one), len(two)) < 4 or not (one.isascii() and two.isascii()):
+    """Whether two words of four ASCII characters or more can be spellings of one."""
+    shorter = min(len(one), len(two))
+    most = 1 if shorter < 7 else 2
+    if abs(len(one) - len(two)) > most or (most == 1 and one[0] != two[0] and one[-1] != two[-1]):
         return False
-    most = 1 if min(len(one), len(two)) < 7 else 2
     return OSA.distance(one, two, score_cutoff=most) <= most
 
 
-def _cover(a: View, stems: frozenset[str], vectors: Floats, others: View | None) -> Floats:
-    """How well the other side meets each content word of ``a``, 0 … 1: itself 1, misspelt 0.9, else a cosine."""
-    if not a.content:
-        return np.zeros(0, np.float32)
-    best = (a.vectors @ vectors.T).max(axis=1) if len(vectors) else np.zeros(len(a.content), np.float32)
-    best = np.maximum(best, 0.0)
-    for place, root in enumerate(a.content):
-        if root in stems:
-            best[place] = 1.0
-        elif others is not None and best[place] < 0.9:
-            # Only a word nobody knows can be a misspelling: enable and disable are both known.
-            for other in others.content:
-                if (root in a.unknown or other in others.unknown) and _is_typo(root, other):
-                    best[place] = 0.9
-                    break
-    out: Floats = best
-    return out
+def _summed(v: View, met: Sequence[float]) -> _Cover:
+    gaps = v.weights * (1.0 - np.array(met, np.float32))
+    gap = float(np.add.reduce(gaps))
+    return _Cover(
+        met,
+        gaps,
+        1.0 - gap / v.mass if v.mass else 1.0,
+        max(gaps.tolist()),
+        gap,
+        float(sum([m < 0.5 for m in met])),
+        float(sum([m < 0.75 for m in met])),
+    )
 
 
-def _same_question(row: _Row, a: View, b: View, similarity: float) -> None:
+def _cover(v: View, other: _Said) -> _Cover:
+    """How well the other side meets each content word of ``v``."""
+    stems = other.stems
+    if stems.issuperset(v.content):
+        return _Cover((1.0,) * len(v.content), np.zeros(len(v.content), np.float32)) if v.content else _EMPTY
+    if len(other.vectors):
+        best = np.maximum.reduce(v.vectors @ other.vectors.T, axis=1).tolist()
+    else:
+        best = [0.0] * len(v.content)
+    return _summed(v, [1.0 if root in stems else max(x, 0.0) for root, x in zip(v.content, best, strict=True)])
+
+
+def _forgiven(v: View, cover: _Cover, other: View) -> _Cover:
+    """The cover with 0.9 for each word of ``v`` that meets less and is spelt otherwise in ``other``."""
+    met = cover.met
+    places = [
+        n for n, root in enumerate(v.content) if met[n] < _MISSPELT and root in v.spelt and _misspelt(v, root, other)
+    ]
+    if not places:
+        return cover
+    return _summed(v, [_MISSPELT if n in places else m for n, m in enumerate(met)])
+
+
+def _misspelt(v: View, root: str, other: View) -> bool:
+    # Only a word nobody knows can be a misspelling: enable and disable are both known.
+    return any(_is_typo(root, word) for word in (other.spelt if root in v.unknown else other.strange))
+
+
+@functools.lru_cache(maxsize=4096)
+def _sorted_stems(v: View) -> str:
+    return " ".join(sorted(v.stems))
+
+
+@functools.lru_cache(maxsize=4096)
+def _bigrams(v: View) -> frozenset[tuple[str, str]]:
+    return frozenset(zip(v.stems, v.stems[1:], strict=False))
+
+
+def _same_question(row: _Row, one: _Side, two: _Side, similarity: float) -> None:
+    a, b = one.last, two.last
     row.one("cos", similarity)
     row.one("language", 1.0 if a.language == "zh" else 0.0)
     row.one("ratio", fuzz.ratio(a.text[:2000], b.text[:2000]) / 100)
-    row.one("sorted_ratio", fuzz.ratio(" ".join(sorted(a.stems)), " ".join(sorted(b.stems))) / 100)
+    row.one("sorted_ratio", fuzz.ratio(_sorted_stems(a), _sorted_stems(b)) / 100)
     row.one("equal_stems", float(a.stems == b.stems))
     common = a.stem_set & b.stem_set
-    row.one("jaccard", _ratio(len(common), len(a.stem_set | b.stem_set)))
+    row.one("jaccard", _jaccard(a.stem_set, b.stem_set))
     row.two("contained", _ratio(len(common), len(a.stem_set)), _ratio(len(common), len(b.stem_set)))
     row.two("tokens", len(a.stems), len(b.stems))
     row.two("mass", a.mass, b.mass)
     row.one("mean_cos", float(a.mean @ b.mean))
 
-    shared = [w for w in a.content if w in b.content_index]
-    shared_mass = float(sum(a.weights[a.content_index[w]] for w in shared))
+    shared = [n for n, w in enumerate(a.content) if w in b.content_index]
+    # Added up one by one, in float32.
+    shared_mass = float(np.add.accumulate(a.weights[shared])[-1]) if shared else 0.0
     row.one("shared_mass", shared_mass)
     row.one("content_jaccard", _ratio(shared_mass, a.mass + b.mass - shared_mass))
-    ca, cb = _cover(a, b.stem_set, b.vectors, b), _cover(b, a.stem_set, a.vectors, a)
-    _soft(row, "soft", a, b, ca, cb)
+    _soft(row, "soft", two.last_cover(a), one.last_cover(b))
 
     # What was put in the place of what.
     spans = _replaced(a, b)
@@ -178,45 +302,36 @@ def _same_question(row: _Row, a: View, b: View, similarity: float) -> None:
     row.one("edit.one_word", spans[6])
 
     # Order: the words both have, in another order.
-    order_a = [w for w in a.stems if w in common]
-    order_b = [w for w in b.stems if w in common]
-    longest = LCSseq.similarity(order_a[:200], order_b[:200])
-    row.one("order.lcs", _ratio(longest, max(len(order_a[:200]), len(order_b[:200]))))
-    bigrams_a, bigrams_b = set(zip(a.stems, a.stems[1:], strict=False)), set(zip(b.stems, b.stems[1:], strict=False))
-    row.one("order.bigrams", _ratio(len(bigrams_a & bigrams_b), len(bigrams_a | bigrams_b)))
+    order_a = [w for w in a.stems if w in common][:200]
+    order_b = [w for w in b.stems if w in common][:200]
+    row.one("order.lcs", _in_order(order_a, order_b))
+    bigrams_a, bigrams_b = _bigrams(a), _bigrams(b)
+    shared_bigrams = len(bigrams_a & bigrams_b)
+    row.one("order.bigrams", _ratio(shared_bigrams, len(bigrams_a) + len(bigrams_b) - shared_bigrams))
     content_a = [w for w in a.stems if w in b.content_index][:100]
     content_b = [w for w in b.stems if w in a.content_index][:100]
-    row.one("order.content", _ratio(LCSseq.similarity(content_a, content_b), max(len(content_a), len(content_b))))
+    row.one("order.content", _in_order(content_a, content_b))
 
 
-def _soft(row: _Row, name: str, a: View, b: View, ca: Floats, cb: Floats) -> None:
+def _in_order(a: list[str], b: list[str]) -> float:
+    """The longest common subsequence over the longer of two lists."""
+    return 1.0 if a == b else _ratio(LCSseq.similarity(a, b), max(len(a), len(b)))
+
+
+def _soft(row: _Row, name: str, a: _Cover, b: _Cover) -> None:
     """How much of each side the other covers: mean, worst weighted gap, mass and number of words that meet nothing."""
-    values = []
-    for v, c in ((a, ca), (b, cb)):
-        if not len(c):
-            values.append((1.0, 0.0, 0.0, 0.0, 0.0))
-            continue
-        gaps = v.weights * (1.0 - c)
-        values.append(
-            (
-                1.0 - _ratio(float(gaps.sum()), v.mass) if v.mass else 1.0,
-                float(gaps.max()),
-                float(gaps.sum()),
-                float((c < 0.5).sum()),
-                float((c < 0.75).sum()),
-            )
-        )
-    for place, what in enumerate(("mean", "worst", "gap", "missing", "doubtful")):
-        row.two(f"{name}.{what}", values[0][place], values[1][place])
+    row.each(name, _SUMS, a[2:], b[2:])
 
 
-def _mean(v: View, stems: Sequence[str]) -> Floats | None:
-    places = [v.content_index[s] for s in stems if s in v.content_index]
+@functools.lru_cache(maxsize=4096)
+def _mean(v: View, start: int, end: int) -> tuple[bool, Floats | None]:
+    """Whether a span of tokens holds content, and the mean of its vectors, unit length; None where they cancel out."""
+    places = [v.content_index[s] for s in v.stems[start:end] if s in v.content_index]
     if not places:
-        return None
+        return False, None
     total: Floats = v.weights[places] @ v.vectors[places]
     norm = float(np.sqrt(total @ total))
-    return total / np.float32(norm) if norm else None
+    return True, total / np.float32(norm) if norm else None
 
 
 def _replaced(a: View, b: View) -> tuple[float, float, float, float, float, float, float]:
@@ -228,9 +343,8 @@ def _replaced(a: View, b: View) -> tuple[float, float, float, float, float, floa
         i, j, k, m = edit.src_start, edit.src_end, edit.dest_start, edit.dest_end
         if edit.tag == "replace":
             replaced += max(j - i, m - k)
-            x, y = _mean(a, a.stems[i:j]), _mean(b, b.stems[k:m])
-            content = any(s in a.content_index for s in a.stems[i:j]), any(s in b.content_index for s in b.stems[k:m])
-            if all(content):
+            (content_a, x), (content_b, y) = _mean(a, i, j), _mean(b, k, m)
+            if content_a and content_b:
                 spans += 1
                 cosines.append(float(x @ y) if x is not None and y is not None else 0.0)
                 one_word += j - i == 1 and m - k == 1
@@ -257,10 +371,10 @@ def _facts(row: _Row, a: View, b: View) -> None:
     row.one("negations.parity", (a.negations ^ b.negations) & 1)
     for name in CLASSES:
         x, y = a.classes[name], b.classes[name]
-        row.two(f"{name}.only", len(x - y), len(y - x))
-    row.one("asks.jaccard", _ratio(len(a.asks & b.asks), len(a.asks | b.asks)))
+        row.two(name + ".only", len(x - y), len(y - x))
+    row.one("asks.jaccard", _jaccard(a.asks, b.asks))
     row.two("asks.only", len(a.asks - b.asks), len(b.asks - a.asks))
-    row.one("antonyms", _antonyms(a.tokens, b.tokens, a.language))
+    row.one("antonyms", _antonyms([a], [b]))
     row.one("prefixes", _negating_prefixes(a, b))
     row.one("symbols", len(a.symbols ^ b.symbols))
     row.two("acknowledging", a.acknowledging, b.acknowledging)
@@ -268,36 +382,38 @@ def _facts(row: _Row, a: View, b: View) -> None:
     row.one("questions", float(a.question) + float(b.question))
 
 
-def _antonyms(a: Sequence[str], b: Sequence[str], language: Language) -> float:
+def _antonyms(a: Sequence[View], b: Sequence[View]) -> float:
     """Words of one side whose opposite the other side says, each side's own word missing over there."""
-    table = lexicon(language).antonyms
-    x, y = frozenset(a), frozenset(b)
-    return float(sum(1 for w in x - y if w in table and table[w] & (y - x)))
+    words = frozenset().union(*[v.opposable for v in a])
+    if not words:
+        return 0.0
+    table = lexicon(a[0].language).antonyms
+    x, y = frozenset().union(*[v.opposable for v in a]), frozenset().union(*[v.opposable for v in b])
+    return float(sum(1 for w in x - y if not table[w].isdisjoint(y - x)))
 
 
 def _negating_prefixes(a: View, b: View) -> float:
     """Pairs like paid and unpaid, 准时 and 不准时."""
-    prefixes = lexicon(a.language).negating_prefixes
-    x, y = a.stem_set - b.stem_set, b.stem_set - a.stem_set
-    return float(sum(1 for s, t in ((x, y), (y, x)) for w in s for p in prefixes if p + w in t))
+    return float(
+        sum(
+            long not in x.stem_set and short in x.stem_set and short not in y.stem_set
+            for x, y in ((a, b), (b, a))
+            for long, short in y.prefixed
+        )
+    )
 
 
 # -- what a last message leaves open and the other conversation says -------------------------------------------------
 
 
 def _open_ends(row: _Row, one: _Side, two: _Side) -> None:
-    ca = _cover(one.last, two.stems, two.vectors, two.last)
-    cb = _cover(two.last, one.stems, one.vectors, one.last)
-    _soft(row, "open", one.last, two.last, ca, cb)
-    row.two("open.numbers", len(one.last.numbers - two.numbers), len(two.last.numbers - one.numbers))
-    row.two("open.names", len(one.last.names - two.stems), len(two.last.names - one.stems))
-    union = one.stems | two.stems
-    row.one("whole.jaccard", _ratio(len(one.stems & two.stems), len(union)))
-    row.two(
-        "whole.contained",
-        _ratio(len(one.stems & two.stems), len(one.stems)),
-        _ratio(len(one.stems & two.stems), len(two.stems)),
-    )
+    stems_a, stems_b = one.whole.stems, two.whole.stems
+    _soft(row, "open", two.lenient(one.last), one.lenient(two.last))
+    row.two("open.numbers", len(one.last.numbers - two.whole.numbers), len(two.last.numbers - one.whole.numbers))
+    row.two("open.names", len(one.last.names - stems_b), len(two.last.names - stems_a))
+    row.one("whole.jaccard", _jaccard(stems_a, stems_b))
+    common = len(stems_a & stems_b)
+    row.two("whole.contained", _ratio(common, len(stems_a)), _ratio(common, len(stems_b)))
 
 
 def _asked(row: _Row, one: _Side, two: _Side) -> None:
@@ -306,32 +422,34 @@ def _asked(row: _Row, one: _Side, two: _Side) -> None:
     row.two("asked.sentences", len(one.last.sentences), len(two.last.sentences))
     row.one("asked.equal", float(a.stems == b.stems))
     row.one("asked.cos", float(a.mean @ b.mean))
-    row.one("asked.jaccard", _ratio(len(a.stem_set & b.stem_set), len(a.stem_set | b.stem_set)))
+    row.one("asked.jaccard", _jaccard(a.stem_set, b.stem_set))
     row.two("asked.mass", a.mass, b.mass)
-    ca, cb = (
-        _cover(a, two.last.stem_set, two.last.vectors, two.last),
-        _cover(b, one.last.stem_set, one.last.vectors, one.last),
-    )
-    _soft(row, "asked", a, b, ca, cb)
-    wa, wb = _cover(a, two.stems, two.vectors, None), _cover(b, one.stems, one.vectors, None)
-    _soft(row, "asked.open", a, b, wa, wb)
-    row.one("asked.antonyms", _antonyms(a.tokens, b.tokens, a.language))
+    _soft(row, "asked", two.last_cover(a), one.last_cover(b))
+    _soft(row, "asked.open", two.cover(a), one.cover(b))
+    row.one("asked.antonyms", _antonyms([a], [b]))
     row.two("asked.negations", a.negations, b.negations)
     row.two("asked.asks", len(a.asks - b.asks), len(b.asks - a.asks))
-    row.two("asked.numbers", len(a.numbers - two.numbers), len(b.numbers - one.numbers))
-    # What is said around the question on one side only: background, or a condition.
-    values = []
-    for mine, other, asking in ((one, two, a), (two, one, b)):
-        v = mine.last
-        rest = [i for i, w in enumerate(v.content) if w not in asking.stem_set]
-        if not rest:
-            values.append((0.0, 0.0, 0.0))
-            continue
-        gaps = (v.weights * (1.0 - _cover(v, other.stems, other.vectors, None)))[rest]
-        near = float((v.vectors[rest] @ asking.vectors.T).max()) if len(asking.content) else 0.0
-        values.append((float(gaps.sum()), float(gaps.max()), near))
-    for place, what in enumerate(("gap", "worst", "near")):
-        row.two(f"around.{what}", values[0][place], values[1][place])
+    row.two("asked.numbers", len(a.numbers - two.whole.numbers), len(b.numbers - one.whole.numbers))
+    row.each("around", ("gap", "worst", "near"), _around(one, two), _around(two, one))
+
+
+@functools.lru_cache(maxsize=4096)
+def _background(v: View, asking: View) -> tuple[tuple[int, ...], float]:
+    """Places of the content words that the sentence that asks does not hold, and their greatest cosine with it."""
+    rest = tuple(i for i, w in enumerate(v.content) if w not in asking.stem_set)
+    near = float((v.vectors[list(rest)] @ asking.vectors.T).max()) if rest and asking.content else 0.0
+    return rest, near
+
+
+def _around(mine: _Side, other: _Side) -> tuple[float, float, float]:
+    """What is said around the question on one side only: background, or a condition."""
+    if mine.asking is mine.last:
+        return 0.0, 0.0, 0.0
+    rest, near = _background(mine.last, mine.asking)
+    if not rest:
+        return 0.0, 0.0, 0.0
+    gaps = other.cover(mine.last).gaps[list(rest)]
+    return float(gaps.sum()), float(gaps.max()), near
 
 
 # -- the histories ---------------------------------------------------------------------------------------------------
@@ -339,11 +457,11 @@ def _asked(row: _Row, one: _Side, two: _Side) -> None:
 _HISTORY_CLASSES = ("negation", "scope", "time", "direction", "comparative", "other_person", "modality")
 
 
-def _histories(row: _Row, one: _Side, two: _Side, equal: bool) -> None:
-    row.two("history.turns", len(one.history), len(two.history))
-    row.one("history.equal", float(equal))
-    row.one("history.none", float(not one.history) + float(not two.history))
+def _histories(row: _Row, one: _Side, two: _Side) -> None:
     texts_a, texts_b = [v.text for v in one.history], [v.text for v in two.history]
+    row.two("history.turns", len(texts_a), len(texts_b))
+    row.one("history.equal", float(texts_a == texts_b))
+    row.one("history.none", float(not texts_a) + float(not texts_b))
     tail = 0
     while tail < min(len(texts_a), len(texts_b)) and texts_a[-1 - tail] == texts_b[-1 - tail]:
         tail += 1
@@ -386,42 +504,30 @@ def _answered(row: _Row, one: _Side, two: _Side) -> None:
     row.one("answered.equal", float(a.text == b.text))
     row.one("answered.ratio", fuzz.ratio(a.text[:2000], b.text[:2000]) / 100)
     row.one("answered.cos", float(a.mean @ b.mean) if a.text != b.text else 1.0)
-    same = a.text == b.text
-    ga = np.zeros(0, np.float32) if same else a.weights * (1.0 - _cover(a, two.stems, two.vectors, None))
-    gb = np.zeros(0, np.float32) if same else b.weights * (1.0 - _cover(b, one.stems, one.vectors, None))
-    row.two("answered.worst", float(ga.max()) if len(ga) else 0.0, float(gb.max()) if len(gb) else 0.0)
-    row.two("answered.gap", float(ga.sum()), float(gb.sum()))
-    row.two("answered.numbers", len(a.numbers - two.numbers), len(b.numbers - one.numbers))
-    row.two("answered.names", len(a.names - two.stems), len(b.names - one.stems))
-    row.one("answered.antonyms", _antonyms(a.tokens, b.tokens, a.language))
+    ca, cb = (_EMPTY, _EMPTY) if a.text == b.text else (two.cover(a), one.cover(b))
+    row.two("answered.worst", ca.worst, cb.worst)
+    row.two("answered.gap", ca.gap, cb.gap)
+    row.two("answered.numbers", len(a.numbers - two.whole.numbers), len(b.numbers - one.whole.numbers))
+    row.two("answered.names", len(a.names - two.whole.stems), len(b.names - one.whole.stems))
+    row.one("answered.antonyms", _antonyms([a], [b]))
     row.one("answered.negations", abs(a.negations - b.negations))
 
 
 def _earlier(row: _Row, one: _Side, two: _Side) -> None:
     """Whether a last message asks what the other conversation asked before, and has got past."""
-    values = []
-    for mine, other in ((one, two), (two, one)):
-        last, final = mine.last, other.last
-        jaccard = cosine = 0.0
-        repeated = 0.0
-        for v, role in zip(other.history, other.roles, strict=True):
-            if role != "user":
-                continue
+    base = _jaccard(one.last.stem_set, two.last.stem_set), float(one.last.mean @ two.last.mean)
+    parts = ("repeated", "jaccard", "cos", "more_jaccard", "more_cos")
+    row.each("earlier", parts, _asked_before(one.last, two, base), _asked_before(two.last, one, base))
+
+
+def _asked_before(last: View, other: _Side, base: tuple[float, float]) -> tuple[float, float, float, float, float]:
+    repeated = jaccard = cosine = 0.0
+    for v, role in zip(other.history, other.roles, strict=True):
+        if role == "user":
             repeated = max(repeated, float(v.stems == last.stems))
-            jaccard = max(jaccard, _ratio(len(v.stem_set & last.stem_set), len(v.stem_set | last.stem_set)))
+            jaccard = max(jaccard, _jaccard(v.stem_set, last.stem_set))
             cosine = max(cosine, float(v.mean @ last.mean))
-        union = len(last.stem_set | final.stem_set)
-        values.append(
-            (
-                repeated,
-                jaccard,
-                cosine,
-                jaccard - _ratio(len(last.stem_set & final.stem_set), union),
-                cosine - float(last.mean @ final.mean),
-            )
-        )
-    for place, what in enumerate(("repeated", "jaccard", "cos", "more_jaccard", "more_cos")):
-        row.two(f"earlier.{what}", values[0][place], values[1][place])
+    return repeated, jaccard, cosine, jaccard - base[0], cosine - base[1]
 
 
 def _small_edits(row: _Row, one: _Side, two: _Side, new_a: list[int], new_b: list[int]) -> None:
@@ -450,7 +556,7 @@ def _small_edits(row: _Row, one: _Side, two: _Side, new_a: list[int], new_b: lis
         cosine = min(cosine, spans[3])
         content += spans[5]
         share = max(share, _ratio(spans[0] + spans[1] + spans[2], max(len(x.stems), len(y.stems))))
-        antonyms += _antonyms(x.tokens, y.tokens, x.language)
+        antonyms += _antonyms([x], [y])
         numbers += len(x.numbers ^ y.numbers)
         negations += abs(x.negations - y.negations)
     row.one("small.count", small)
@@ -467,25 +573,29 @@ def _small_edits(row: _Row, one: _Side, two: _Side, new_a: list[int], new_b: lis
 def _residue(row: _Row, one: _Side, two: _Side, new_a: list[int], new_b: list[int]) -> None:
     """What the messages that differ say and the whole other conversation does not, by who says it."""
     for role in ("user", "assistant"):
-        parts = [_residue_of(one, two, new_a, role), _residue_of(two, one, new_b, role)]
-        for place, what in enumerate(("gap", "worst", "missing", "numbers", "names", "near_last")):
-            row.two(f"residue.{role}.{what}", parts[0][place], parts[1][place])
-    words_a = frozenset(t for i in new_a for t in one.history[i].tokens)
-    words_b = frozenset(t for i in new_b for t in two.history[i].tokens)
-    all_a = words_a | frozenset(one.last.tokens)
-    all_b = words_b | frozenset(two.last.tokens)
-    language = one.last.language
-    row.one("residue.antonyms", _antonyms(tuple(words_a), tuple(words_b), language) if words_a and words_b else 0.0)
+        parts = ("gap", "worst", "missing", "numbers", "names", "near_last")
+        row.each(f"residue.{role}", parts, _residue_of(one, two, new_a, role), _residue_of(two, one, new_b, role))
+    views_a, views_b = [one.history[i] for i in new_a], [two.history[i] for i in new_b]
+    row.one("residue.antonyms", _antonyms(views_a, views_b))
+    # Only what the messages that differ and the last ones say word for word is taken off, beside the stems.
+    words_a = frozenset().union(one.last.tokens, *[v.tokens for v in views_a]) if views_b else _NOTHING
+    words_b = frozenset().union(two.last.tokens, *[v.tokens for v in views_b]) if views_a else _NOTHING
     for name in _HISTORY_CLASSES:
-        members_a = frozenset().union(*(one.history[i].classes[name] for i in new_a)) if new_a else _NOTHING
-        members_b = frozenset().union(*(two.history[i].classes[name] for i in new_b)) if new_b else _NOTHING
-        row.two(f"residue.{name}", len(members_a - two.stems - all_b), len(members_b - one.stems - all_a))
+        ab, ba = _only(views_a, name, two.whole.stems, words_b), _only(views_b, name, one.whole.stems, words_a)
+        row.two("residue." + name, ab, ba)
+
+
+def _only(views: list[View], name: str, stems: frozenset[str], words: frozenset[str]) -> int:
+    """How many words of a class are said in ``views`` and neither as stem nor word for word on the other side."""
+    return len(frozenset().union(*[v.classes[name] for v in views]) - stems - words) if views else 0
 
 
 def _residue_of(
     mine: _Side, other: _Side, new: list[int], role: str
 ) -> tuple[float, float, float, float, float, float]:
     gap = worst = missing = near = 0.0
+    if not new:
+        return gap, worst, missing, 0.0, 0.0, near
     numbers: set[str] = set()
     names: set[str] = set()
     last = mine.last.vectors
@@ -493,32 +603,22 @@ def _residue_of(
         if mine.roles[i] != role:
             continue
         v = mine.history[i]
-        numbers |= v.numbers - other.numbers
-        names |= v.names - other.stems
-        covered = _cover(v, other.stems, other.vectors, None)
-        if not len(covered):
-            continue
-        gaps = v.weights * (1.0 - covered)
-        gap += float(gaps.sum())
-        worst = max(worst, float(gaps.max()))
-        lost = covered < 0.6
-        missing += float(lost.sum())
-        if len(last) and lost.any():
+        numbers |= v.numbers - other.whole.numbers
+        names |= v.names - other.whole.stems
+        cover = other.cover(v)
+        gap += cover.gap
+        worst = max(worst, cover.worst)
+        lost = [n for n, m in enumerate(cover.met) if m < 0.6]
+        missing += len(lost)
+        if lost and len(last):
             near = max(near, float((v.vectors[lost] @ last.T).max()))
     return gap, worst, missing, float(len(numbers)), float(len(names)), near
 
 
 def _names() -> tuple[str, ...]:
-    empty = Turn((), (), Message("user", "a"))
-    row = _Row()
-    one, two = _side(empty, (), "en"), _side(empty, (), "en")
-    _same_question(row, one.last, two.last, 1.0)
-    _facts(row, one.last, two.last)
-    one.gather()
-    two.gather()
-    _open_ends(row, one, two)
-    _asked(row, one, two)
-    _histories(row, one, two, True)
+    row = _Named()
+    empty = _side(Turn((), (), Message("user", "a")), (), "en")
+    _fill(row, empty, empty, 1.0)
     return tuple(row.names)
 
 

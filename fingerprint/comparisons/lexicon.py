@@ -34,7 +34,7 @@ class Lexicon:
 
     ``rewrites`` are ways of asking that are read as one.
     ``asks`` maps a word to the things it may ask for; ``antonyms`` a word to its opposites; ``units`` a spelling to its
-    unit; ``numbers`` and ``multipliers`` a number word to its value.
+    unit, one of the ``unit_names``; ``numbers`` and ``multipliers`` a number word to its value.
     """
 
     language: Language
@@ -50,6 +50,7 @@ class Lexicon:
     numbers: Mapping[str, float]
     multipliers: Mapping[str, float]
     units: Mapping[str, str]
+    unit_names: frozenset[str]
 
 
 def _words(text: str) -> frozenset[str]:
@@ -78,6 +79,7 @@ def lexicon(language: Language) -> Lexicon:
     """The table of ``language``, read once."""
     text = resources.files("fingerprint.comparisons").joinpath(f"lexicon_{language}.toml").read_text(encoding="utf-8")
     table: dict[str, Any] = tomllib.loads(text)
+    units = {spelling: next(iter(names)) for spelling, names in _inverted(table["units"]).items()}
     return Lexicon(
         language=language,
         function_words=_words(table["function_words"]),
@@ -91,5 +93,6 @@ def lexicon(language: Language) -> Lexicon:
         antonyms=_opposites(table["antonyms"]["pairs"]),
         numbers=table["numbers"],
         multipliers=table["multipliers"],
-        units={spelling: next(iter(names)) for spelling, names in _inverted(table["units"]).items()},
+        units=units,
+        unit_names=frozenset(units.values()),
     )

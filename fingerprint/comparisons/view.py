@@ -99,7 +99,10 @@ class View:
     ``tokens`` in reading order; ``stems`` beside them. ``content`` are the distinct stems that carry meaning, with
     their ``weights`` (0 … 1) and ``vectors`` (shape ``(len(content), WIDTH)``, zero rows for numbers and identifiers).
     ``quantities`` are numbers with their unit. ``mean`` is the weighted mean of the vectors, unit length or zero.
-    ``sentences`` as written, and the one of them that is ``asking``.
+    ``sentences`` as written, and the one of them that is ``asking``. ``unknown`` are the content words of no table,
+    ``spelt`` those whose spelling can be compared (four ASCII characters or more), ``strange`` the unknown of these;
+    ``opposable`` the tokens that have an opposite; ``prefixed`` the stems that begin with a negating prefix, each with
+    what follows it.
     """
 
     text: str
@@ -128,11 +131,15 @@ class View:
     sentences: tuple[str, ...]
     asking: str
     unknown: frozenset[str]
+    spelt: frozenset[str]
+    strange: frozenset[str]
+    opposable: frozenset[str]
+    prefixed: tuple[tuple[str, str], ...]
 
 
 def language_of(text: str) -> Language:
     """``zh`` where the text holds any Han character, else ``en``."""
-    return "zh" if _HAN.search(text) else "en"
+    return "zh" if not text.isascii() and _HAN.search(text) else "en"
 
 
 @functools.lru_cache(maxsize=65536)
@@ -404,39 +411,42 @@ def _finish(
     rows: list[NDArray[np.float32]] = []
     unknown: set[str] = set()
     zero = np.zeros(WIDTH, np.float32)
-    units = frozenset(table.units.values())
+    skipped = table.function_words, table.courtesy, table.unit_names
     for token, root in zip(tokens, stems, strict=True):
-        if token in table.function_words or token in table.courtesy or root in index or token in units:
+        if root in index or token in skipped[0] or token in skipped[1] or token in skipped[2]:
             continue
         index[root] = len(surface)
         surface.append(token)
-        if token in numbers or token in identifiers or not any(c.isalpha() for c in token):
+        if token in numbers or token in identifiers or not (token.isalpha() or any(map(str.isalpha, token))):
             weights.append(1.0)
             rows.append(zero)
             continue
-        weights.append(words.weight(token))
-        rows.append(words.vector(token))
-        if token not in words:
+        said, vector, known = words.entry(token)
+        weights.append(said)
+        rows.append(vector)
+        if not known:
             unknown.add(root)
     weight = np.array(weights, np.float32)
-    vectors = np.stack(rows) if rows else np.zeros((0, WIDTH), np.float32)
+    vectors = np.concatenate(rows).reshape(-1, WIDTH) if rows else np.zeros((0, WIDTH), np.float32)
     mean = weight @ vectors if rows else zero
     norm = float(np.sqrt(mean @ mean))
     token_set = frozenset(tokens)
     classes = {name: token_set & members for name, members in table.classes.items() if name != "negation"}
     classes["negation"] = _negations(tokens, table)
     asks: set[str] = set()
-    for token in tokens:
-        asks |= table.asks.get(token, frozenset())
+    for token in token_set:
+        asks.update(table.asks.get(token, ()))
     letters = [t for t in tokens if t[0].isalnum()]
     sentences = tuple(s.strip() for s in _SENTENCE.findall(text[: HEAD + TAIL]) if any(map(str.isalnum, s)))[:20]
     stripped = text.rstrip()
+    stem_set = frozenset(stems)
+    spelt = frozenset(root for root in index if len(root) >= 4 and root.isascii())
     return View(
         text=text,
         language=table.language,
         tokens=tuple(tokens),
         stems=stems,
-        stem_set=frozenset(stems),
+        stem_set=stem_set,
         content=tuple(index),
         content_index=index,
         surface=tuple(surface),
@@ -447,7 +457,7 @@ def _finish(
         numbers=frozenset(numbers),
         quantities=frozenset(quantities),
         identifiers=frozenset(identifiers),
-        names=names & frozenset(stems),
+        names=names & stem_set,
         classes={name: classes[name] for name in CLASSES},
         asks=frozenset(asks),
         negations=sum(1 for t in tokens if t in classes["negation"]),
@@ -458,4 +468,14 @@ def _finish(
         sentences=sentences,
         asking=_asking(sentences, table),
         unknown=frozenset(unknown),
+        spelt=spelt,
+        strange=spelt & unknown,
+        opposable=frozenset(token for token in token_set if token in table.antonyms),
+        prefixed=tuple(
+            (root, root.removeprefix(prefix))
+            for root in stem_set
+            if root.startswith(table.negating_prefixes)
+            for prefix in table.negating_prefixes
+            if root.startswith(prefix)
+        ),
     )

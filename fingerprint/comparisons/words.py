@@ -30,6 +30,8 @@ class WordTable:
         self._row = {word: row for row, word in enumerate(words)}
         self._vectors = vectors
         self._weights = weights
+        self.entry = functools.lru_cache(maxsize=4096)(self._entry)
+        """Weight and vector of a word, and whether the table holds it."""
 
     def __contains__(self, word: str) -> bool:
         return self._find(word) is not None
@@ -53,6 +55,9 @@ class WordTable:
         if norm:
             out /= np.float32(norm)
         return out
+
+    def _entry(self, word: str) -> tuple[float, NDArray[np.float32], bool]:
+        return self.weight(word), self.vector(word), word in self
 
     def _find(self, word: str) -> int | None:
         """Row of a word, or of another form of the same English word where only that is in the table."""
