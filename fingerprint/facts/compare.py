@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from fingerprint.facts.extract import Facts, Sentence, Token, is_slip
+from fingerprint.facts.extract import Facts, Token, is_slip
 
 __all__ = ["Frame", "frame_of", "unmatched_words"]
 
@@ -25,46 +24,30 @@ class Frame:
     cover: float
 
 
-def _content(sentences: Iterable[Sentence]) -> list[Token]:
-    return [token for sentence in sentences for token in sentence.tokens if token.content][:400]
+def _content(tokens: Iterable[Token]) -> list[Token]:
+    return [token for token in tokens if token.content][:400]
 
 
 def _alike(a: Token, b: Token) -> bool:
-    if a.stem == b.stem:
+    one, other = a.stem, b.stem
+    if one == other:
         return True
-    if (
-        len(a.stem) >= 4
-        and len(b.stem) >= 4
-        and (a.stem.startswith(b.stem) or b.stem.startswith(a.stem))
-        and not (a.capital and b.capital)
-    ):
+    both = a.capital and b.capital
+    if not both and (one.startswith(other) or other.startswith(one)) and len(one) >= 4 and len(other) >= 4:
         return True
-    return is_slip(a.low, b.low, names=a.capital and b.capital)
+    return a.low[0] == b.low[0] and is_slip(a.low, b.low, names=both)
 
 
-def unmatched_words(a: Iterable[Token], b: Iterable[Token]) -> tuple[list[Token], list[Token]]:
+def unmatched_words(a: Sequence[Token], b: Sequence[Token]) -> tuple[list[Token], list[Token]]:
     """The tokens of each side left when equal, inflected and misspelt ones have been paired off."""
-    left_a: list[Token] = []
-    counts = Counter(token.stem for token in b)
-    for token in a:
-        if counts[token.stem] > 0:
-            counts[token.stem] -= 1
-        else:
-            left_a.append(token)
-    mine = Counter(token.stem for token in a)
-    left_b: list[Token] = []
-    for token in b:
-        if mine[token.stem] > 0:
-            mine[token.stem] -= 1
-        else:
-            left_b.append(token)
     # A word said twice on one side only is no difference.
     stems_a, stems_b = {t.stem for t in a}, {t.stem for t in b}
-    left_a = [t for t in left_a if t.stem not in stems_b]
-    left_b = [t for t in left_b if t.stem not in stems_a]
+    left_a = [t for t in a if t.stem not in stems_b]
+    left_b = [t for t in b if t.stem not in stems_a]
     if len(left_a) * len(left_b) > 900:
         return left_a, left_b
-    for token in list(left_a):
+    initials = {t.low[:1] for t in left_b} | {t.stem[:1] for t in left_b}  # words alike begin with one letter
+    for token in [t for t in left_a if t.low[:1] in initials or t.stem[:1] in initials]:
         partner = next((other for other in left_b if _alike(token, other)), None)
         if partner is not None:
             left_a.remove(token)
@@ -84,8 +67,8 @@ def _joined(left_a: list[Token], left_b: list[Token]) -> tuple[list[Token], list
 
 def frame_of(a: Facts, b: Facts, *, focus: bool) -> Frame:
     """Lays two messages side by side; ``focus``: only the sentences that ask."""
-    tokens_a = _content(a.focus if focus else a.sentences)
-    tokens_b = _content(b.focus if focus else b.sentences)
+    tokens_a = _content(a.focus_tokens if focus else a.tokens)
+    tokens_b = _content(b.focus_tokens if focus else b.tokens)
     only_a, only_b = unmatched_words(tokens_a, tokens_b)
     distinct_a, distinct_b = len({t.stem for t in tokens_a}), len({t.stem for t in tokens_b})
     shared = max(0, min(distinct_a - len({t.stem for t in only_a}), distinct_b - len({t.stem for t in only_b})))

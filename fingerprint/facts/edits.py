@@ -45,6 +45,7 @@ class Edits:
 
 
 _NONE = Edits((), 0, 10_000)
+_LEAST = 4  # words that two sentences of longer messages must have in common
 
 
 def edits_of(mine: Iterable[Token], theirs: Iterable[Token]) -> Edits:
@@ -79,33 +80,37 @@ def _runs(a: list[str], b: list[str]) -> list[tuple[int, int, int]]:
 
 def _without_slips(mine: tuple[Token, ...], theirs: tuple[Token, ...]) -> tuple[tuple[Token, ...], tuple[Token, ...]]:
     left, right = list(mine), list(theirs)
+    initials = {t.low[0] for t in theirs}  # a slip leaves the first letter as it is
     for token in mine:
-        partner = next(
-            (other for other in right if is_slip(token.low, other.low, names=token.capital and other.capital)), None
-        )
-        if partner is not None:
-            left.remove(token)
-            right.remove(partner)
+        if token.low[0] in initials:
+            partner = next((other for other in right if _slipped(token, other)), None)
+            if partner is not None:
+                left.remove(token)
+                right.remove(partner)
     if "".join(t.low for t in left) == "".join(t.low for t in right):  # other word borders only
         return (), ()
     return tuple(left), tuple(right)
 
 
-def _tokens(sentences: Iterable[Sentence]) -> list[Token]:
-    return [token for sentence in sentences for token in sentence.tokens]
+def _slipped(a: Token, b: Token) -> bool:
+    return a.low[0] == b.low[0] and is_slip(a.low, b.low, names=a.capital and b.capital)
 
 
 def edits_between(a: Facts, b: Facts) -> tuple[Edits, tuple[Sentence, ...], tuple[Sentence, ...]]:
     """The smallest edits between two messages, and the sentences they were taken from: the whole messages where these
     are nearly the same, else what they ask, else the two sentences that are most alike."""
-    whole = edits_of(_tokens(a.sentences), _tokens(b.sentences)) if len(a.sentences) == len(b.sentences) else _NONE
-    if whole.small:
+    whole = edits_of(a.tokens, b.tokens) if len(a.sentences) == len(b.sentences) else None
+    if whole is not None and whole.small:
         return whole, a.sentences, b.sentences
-    best = (edits_of(_tokens(a.focus), _tokens(b.focus)), a.focus, b.focus)
+    if whole is None or a.focus is not a.sentences or b.focus is not b.sentences:
+        whole = edits_of(a.focus_tokens, b.focus_tokens)
+    best = (whole, a.focus, b.focus)
     if len(a.focus) > 1 or len(b.focus) > 1:
-        for mine in a.focus[-4:]:
+        for mine in (sentence for sentence in a.focus[-4:] if len(sentence.tokens) >= _LEAST):
             for theirs in b.focus[-4:]:
                 found = edits_of(mine.tokens, theirs.tokens)
-                if found.common >= 4 and found.changed * (best[0].common + 1) < best[0].changed * (found.common + 1):
+                if found.common >= _LEAST and found.changed * (best[0].common + 1) < best[0].changed * (
+                    found.common + 1
+                ):
                     best = (found, (mine,), (theirs,))
     return best

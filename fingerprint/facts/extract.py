@@ -6,7 +6,7 @@ import re
 import tomllib
 import unicodedata
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import cache, cached_property, lru_cache
 from hashlib import blake2b
 from importlib import resources
 from typing import NamedTuple
@@ -79,7 +79,7 @@ class Sentence:
     names: frozenset[str]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Facts:
     """The facts of one message. Tuples keep the order of the text."""
 
@@ -100,26 +100,51 @@ class Facts:
     stems: frozenset[str]  # every stem, function words too
     content: frozenset[str]  # stems of content words
 
-    @property
+    @cached_property
     def focus(self) -> tuple[Sentence, ...]:
         """The sentences that ask; all of them where none does."""
         asking = tuple(sentence for sentence in self.sentences if sentence.asks)
-        return asking or self.sentences
+        return asking if 0 < len(asking) < len(self.sentences) else self.sentences
 
-    @property
+    @cached_property
     def numbers(self) -> tuple[Quantity, ...]:
         """Every quantity, in order, none twice."""
         return tuple(dict.fromkeys(q for sentence in self.sentences for q in sentence.numbers))
 
-    @property
+    @cached_property
     def times(self) -> tuple[str, ...]:
         """Every date and time, in order, none twice."""
         return tuple(dict.fromkeys(t for sentence in self.sentences for t in sentence.times))
 
-    @property
+    @cached_property
     def names(self) -> frozenset[str]:
         """Every capitalised name, folded."""
         return frozenset(name for sentence in self.sentences for name in sentence.names)
+
+    @cached_property
+    def persons(self) -> frozenset[str]:
+        """Everybody the message is about."""
+        return frozenset(person for sentence in self.sentences for person in sentence.persons)
+
+    @cached_property
+    def tokens(self) -> tuple[Token, ...]:
+        """Every word, in order."""
+        return tuple(token for sentence in self.sentences for token in sentence.tokens)
+
+    @cached_property
+    def focus_tokens(self) -> tuple[Token, ...]:
+        """Every word of the sentences that ask, in order."""
+        return tuple(token for sentence in self.focus for token in sentence.tokens)
+
+    @cached_property
+    def words(self) -> frozenset[str]:
+        """Every word, as written (folded) and as stem."""
+        return self.stems.union([token.low for token in self.tokens])
+
+    @cached_property
+    def squeezed(self) -> str:
+        """The letters and digits of the message, folded."""
+        return "".join(filter(str.isalnum, self.folded))
 
 
 def language_of(text: str) -> str:
@@ -212,23 +237,22 @@ def is_slip(one: str, other: str, *, names: bool = False) -> bool:
     """
     if one == other:
         return True
-    if (
-        min(len(one), len(other)) < 4
-        or one[0] != other[0]
-        or not (one.isalpha() and other.isalpha())
-        or not (one + other).isascii()
-    ):
+    size, other_size = len(one), len(other)
+    # The cheapest tests first: no two words are compared more often than those that have nothing in common.
+    if size < 4 or other_size < 4 or one[0] != other[0] or not -2 <= size - other_size <= 2:
         return False
-    longest = max(len(one), len(other))
+    if not (one.isascii() and other.isascii() and one.isalpha() and other.isalpha()):
+        return False
+    longest = max(size, other_size)
     if names:  # one letter missing, doubled or two in the wrong order; another letter is another name
-        apart = len(one) != len(other) or sorted(one) == sorted(other)
         return (
-            apart
-            and longest >= 5
+            longest >= 5
             and one[-1] == other[-1]
+            and (size != other_size or sorted(one) == sorted(other))
             and DamerauLevenshtein.distance(one, other, score_cutoff=1) <= 1
         )
-    if one in common_words() and other in common_words():
+    known = common_words()
+    if one in known and other in known:
         return False
     allowed = 1 if longest < 8 else 2
     return DamerauLevenshtein.distance(one, other, score_cutoff=allowed) <= allowed

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from fingerprint.conversation import Turn
+from fingerprint.conversation import Message, Turn
 from fingerprint.facts.context import context_relations
 from fingerprint.facts.relation import Relation
 from fingerprint.facts.rules import comparison_of, message_relations
@@ -18,7 +18,7 @@ __all__ = ["objections", "relations", "vetoes"]
 def relations(query: Turn, candidate: Turn, *, same_place: bool) -> tuple[Relation, ...]:
     """How the two turns compare, field by field; symmetric in them. ``same_place``: both hang from one node of the
     forest, so what was said before is known to mean the same and only the last messages are compared."""
-    a, b = sorted((query, candidate), key=_order)  # one order, so that no rule can favour a side
+    a, b = (candidate, query) if _before(candidate, query) else (query, candidate)  # so that no rule favours a side
     one, two = side_of(a), side_of(b)
     found = list(message_relations(comparison_of(one, two, one.last, two.last)))
     found.extend(wording_relations(a.message.text, b.message.text))
@@ -40,5 +40,11 @@ def vetoes(found: Iterable[Relation]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(relation.name for relation in found if relation.kind == "conflict"))
 
 
-def _order(turn: Turn) -> tuple[tuple[str, str, bytes], ...]:
-    return tuple((m.role, m.text, m.opaque) for m in (turn.message, *turn.history))
+def _before(one: Turn, two: Turn) -> bool:
+    if one.message != two.message:
+        return _key(one.message) < _key(two.message)
+    return tuple(map(_key, one.history)) < tuple(map(_key, two.history))
+
+
+def _key(m: Message) -> tuple[str, str, bytes]:
+    return m.role, m.text, m.opaque

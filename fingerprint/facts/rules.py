@@ -7,7 +7,7 @@ kind that is found nowhere in the other's conversation.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -27,6 +27,20 @@ _CLOSE = 0.5
 _ALL_BUT_EQUAL = 0.75
 
 _GLUED = 6  # characters on either side of a Chinese ordering word that are tried
+
+# What most pairs of messages get.
+_NO_NUMBER = Relation("numbers", "equal", "Neither message holds a number.")
+_NO_UNIT = Relation("units", "compatible", "No number has another unit on the other side.")
+_NO_TIME = Relation("dates", "equal", "Neither message names a time.")
+_NO_OPTION = Relation("options", "equal", "No other option is chosen by its position.")
+_NOT_GIVEN = Relation("given_text", "equal", "Neither message hands over a text.")
+_NOT_TURNED = Relation("polarity", "equal", "Nothing is turned into its opposite.")
+_NO_SCOPE = Relation("scope", "compatible", "Nothing says that another person or another number of things is meant.")
+_ONE_MOOD = Relation("modality", "equal", "Both ask in the same mood.")
+_NO_ACTION = Relation("action", "compatible", "Nothing says that something else is to be done.")
+_NO_NAME = Relation("entities", "compatible", "No name is replaced by another.")
+_NO_TURN = Relation("direction", "compatible", "Nothing has changed places.")
+_NO_FORMAT = Relation("format", "compatible", "No other form of answer is asked for.")
 
 __all__ = ["Comparison", "comparison_of", "message_relations", "replaced_words"]
 
@@ -64,7 +78,7 @@ def comparison_of(a: Side, b: Side, one: Facts, two: Facts, *, loose: bool = Tru
 
 def message_relations(c: Comparison) -> tuple[Relation, ...]:
     """Every field of two messages, conflicts and agreements."""
-    return tuple(rule(c) for rule in _RULES)
+    return tuple([rule(c) for rule in _RULES])
 
 
 def _differ(name: str, what: str, a: Iterable[object], b: Iterable[object]) -> Relation:
@@ -75,7 +89,7 @@ def _differ(name: str, what: str, a: Iterable[object], b: Iterable[object]) -> R
 # --- numbers, units, dates -----------------------------------------------------------------------------------------
 
 
-def _counts(sentences: Iterable[Sentence]) -> list[Quantity]:
+def _counts(sentences: Sequence[Sentence]) -> list[Quantity]:
     return list(dict.fromkeys(q for s in sentences for q in s.numbers if q.dimension != "ordinal"))
 
 
@@ -88,9 +102,11 @@ def _lost(mine: Iterable[Quantity], there: Side) -> list[Quantity]:
 
 
 def _numbers(c: Comparison) -> Relation:
+    if not c.one.numbers and not c.two.numbers:
+        return _NO_NUMBER
     mine, theirs = _counts(c.one.sentences), _counts(c.two.sentences)
     if not mine and not theirs:
-        return Relation("numbers", "equal", "Neither message holds a number.")
+        return _NO_NUMBER
     if c.near:
         left, right = _counts(c.mine), _counts(c.theirs)
         lost = [q for q in left if q not in right and not _equal_to_one_of(q, right)]
@@ -176,6 +192,8 @@ def _same_kind(p: Quantity, q: Quantity) -> bool:
 
 
 def _units(c: Comparison) -> Relation:
+    if not c.one.numbers or not c.two.numbers:
+        return _NO_UNIT
     left = c.mine if c.near else c.one.sentences
     right = c.theirs if c.near else c.two.sentences
     for q in _counts(left):
@@ -190,10 +208,10 @@ def _units(c: Comparison) -> Relation:
                 and not _amounts(other, left)
             ):
                 return _differ("units", "The same number has another unit", [q], [other])
-    return Relation("units", "compatible", "No number has another unit on the other side.")
+    return _NO_UNIT
 
 
-def _amounts(q: Quantity, sentences: Iterable[Sentence]) -> bool:
+def _amounts(q: Quantity, sentences: Sequence[Sentence]) -> bool:
     """Whether the sentences hold the very amount."""
     return any((o.value, o.dimension) == (q.value, q.dimension) for o in _counts(sentences))
 
@@ -212,7 +230,7 @@ def _times(sentences: Iterable[Sentence]) -> list[str]:
 
 def _dates(c: Comparison) -> Relation:
     if not c.one.times and not c.two.times:
-        return Relation("dates", "equal", "Neither message names a time.")
+        return _NO_TIME
     if c.near:
         left, right = _times(c.mine), _times(c.theirs)
         lost, gained = [t for t in left if t not in right], [t for t in right if t not in left]
@@ -252,12 +270,14 @@ def _same_half_day(mine: Iterable[str], theirs: Iterable[str], c: Comparison) ->
 
 
 def _options(c: Comparison) -> Relation:
+    if not c.one.numbers and not c.two.numbers:
+        return _NO_OPTION
     mine = {q.value for q in c.one.numbers if q.dimension == "ordinal"}
     theirs = {q.value for q in c.two.numbers if q.dimension == "ordinal"}
+    if not mine and not theirs:
+        return _NO_OPTION
     if not mine or not theirs or mine & theirs:
-        return Relation(
-            "options", "compatible" if mine or theirs else "equal", "No other option is chosen by its position."
-        )
+        return Relation("options", "compatible", _NO_OPTION.sentence)
     one, two = c.a.offer, c.b.offer
     if one is not None and two is not None and one.folded != two.folded:
         return Relation("options", "compatible", "Another position is chosen from another list.")
@@ -270,10 +290,12 @@ def _options(c: Comparison) -> Relation:
 def _literal(
     name: str, what: str, read: Callable[[Facts], tuple[str, ...]], *, one_sided: bool
 ) -> Callable[[Comparison], Relation]:
+    none = Relation(name, "equal", f"Neither message holds {what}.")
+
     def rule(c: Comparison) -> Relation:
         mine, theirs = read(c.one), read(c.two)
         if not mine and not theirs:
-            return Relation(name, "equal", f"Neither message holds {what}.")
+            return none
         if set(mine) == set(theirs):
             return Relation(name, "equal", f"The messages hold the same {what}.")
         lost_a = [v for v in mine if v not in theirs and not _stands_in(v, c.b, read)]
@@ -300,10 +322,10 @@ def _given(c: Comparison) -> Relation:
     if c.one.overflow != c.two.overflow:
         return Relation("given_text", "conflict", "The texts differ beyond the part that is read closely.")
     mine, theirs = c.one.literals.given, c.two.literals.given
+    if not mine and not theirs:
+        return _NOT_GIVEN
     if mine == theirs:
-        return Relation(
-            "given_text", "equal", "The same text is handed over." if mine else "Neither message hands over a text."
-        )
+        return Relation("given_text", "equal", "The same text is handed over.")
     if mine and theirs:
         return Relation("given_text", "conflict", "Another text is handed over.")
     return Relation("given_text", "compatible", "Only one message hands over a text.")
@@ -312,13 +334,15 @@ def _given(c: Comparison) -> Relation:
 # --- polarity, scope, question --------------------------------------------------------------------------------------
 
 
-def _sides(sentences: Iterable[Sentence]) -> set[tuple[int, int]]:
-    return {side for s in sentences for side in s.antonyms}
+def _sides(sentences: Sequence[Sentence]) -> frozenset[tuple[int, int]]:
+    return frozenset().union(*[s.antonyms for s in sentences])
 
 
 def _opposite(c: Comparison, left: tuple[Sentence, ...], right: tuple[Sentence, ...]) -> tuple[int, int] | None:
     """A pair of opposites of which each side says one, and says the other nowhere in its message."""
     mine, theirs = _sides(left), _sides(right)
+    if not mine or not theirs:
+        return None
     all_mine, all_theirs = _sides(c.one.sentences), _sides(c.two.sentences)
     for pair, side in sorted(mine):
         if (pair, 1 - side) in theirs and (pair, 1 - side) not in all_mine and (pair, side) not in all_theirs:
@@ -332,8 +356,8 @@ def _polarity(c: Comparison) -> Relation:
     if _reordered(c):
         return Relation("polarity", "compatible", "The options that are chosen from stand in another order.")
     opposite = _opposite(c, c.mine, c.theirs)
-    corrected = c.one.corrected or c.two.corrected or _takes_back(c)
-    parity = (sum(s.negations for s in c.mine) + sum(s.negations for s in c.theirs)) % 2
+    parity = sum([s.negations for s in (*c.mine, *c.theirs)]) % 2
+    corrected = bool(parity) and (c.one.corrected or c.two.corrected or _takes_back(c))
     if c.near:
         if opposite and not parity:
             return Relation(
@@ -350,7 +374,7 @@ def _polarity(c: Comparison) -> Relation:
         return Relation("polarity", "conflict", f"One message says the opposite of the other ({_named(opposite, c)}).")
     if parity or opposite:
         return Relation("polarity", "compatible", "The messages are worded with and without negation or opposites.")
-    return Relation("polarity", "equal", "Nothing is turned into its opposite.")
+    return _NOT_TURNED
 
 
 def _takes_back(c: Comparison) -> bool:
@@ -436,16 +460,16 @@ def _scope(c: Comparison) -> Relation:
             found = _scope_in(place, c)
             if found:
                 return found
-    mine, theirs = (frozenset(x for s in facts.focus for x in s.persons) for facts in (c.one, c.two))
+    mine, theirs = (frozenset().union(*[s.persons for s in facts.focus]) for facts in (c.one, c.two))
     said_by_both = bool(mine and theirs)
     one_sided = bool(mine or theirs) and not said_by_both and not (c.one.elliptic or c.two.elliptic)
     one_sided = one_sided and not (mine & c.b.persons or theirs & c.a.persons)
     if (said_by_both and not mine & theirs and c.alike(0.0)) or (one_sided and c.alike(_CLOSE) and not c.near):
         return _differ("scope", "It is about somebody else", mine, theirs)
-    counts = [frozenset(x for s in facts.focus for x in s.quantifiers) & _STRICT for facts in (c.one, c.two)]
+    counts = [frozenset().union(*[s.quantifiers for s in facts.focus]) & _STRICT for facts in (c.one, c.two)]
     if counts[0] and counts[1] and not counts[0] & counts[1] and c.alike(_SAME_FRAME):
         return _differ("scope", "Another number of things is meant", counts[0], counts[1])
-    return Relation("scope", "compatible", "Nothing says that another person or another number of things is meant.")
+    return _NO_SCOPE
 
 
 def _scope_in(place: Edit, c: Comparison) -> Relation | None:
@@ -486,9 +510,9 @@ def _modality(c: Comparison) -> Relation:
         )
         if mine and theirs and (mine == {"must"}) != (theirs == {"must"}):
             return _differ("modality", "One asks what must be done, the other what may", mine, theirs)
-    said = [frozenset(x for s in facts.focus for x in s.modals) for facts in (c.one, c.two)]
+    said = [frozenset().union(*[s.modals for s in facts.focus]) for facts in (c.one, c.two)]
     if said[0] == said[1]:
-        return Relation("modality", "equal", "Both ask in the same mood.")
+        return _ONE_MOOD
     return Relation("modality", "compatible", "Nothing says that one must and the other may.")
 
 
@@ -521,7 +545,7 @@ def _asks(facts: Facts) -> bool:
 
 
 def _words(facts: Facts) -> list[str]:
-    return [token.low for sentence in facts.sentences for token in sentence.tokens]
+    return [token.low for token in facts.tokens]
 
 
 def _question(c: Comparison) -> Relation:
@@ -556,7 +580,7 @@ def _action(c: Comparison) -> Relation:
         right = [t for t in place.theirs if t.low in c.words.verbs]
         if len(left) == len(right) == 1 and left[0].stem != right[0].stem:
             return _differ("action", "Something else is to be done", [left[0].low], [right[0].low])
-    return Relation("action", "compatible", "Nothing says that something else is to be done.")
+    return _NO_ACTION
 
 
 def _entities(c: Comparison) -> Relation:
@@ -580,15 +604,15 @@ def _entities(c: Comparison) -> Relation:
         return _differ("entities", "Another name", mine, theirs)
     if not mine and not theirs and (c.one.names or c.two.names):
         return Relation("entities", "equal", "The same names.")
-    return Relation("entities", "compatible", "No name is replaced by another.")
+    return _NO_NAME
 
 
 def _alternatives(c: Comparison) -> tuple[str, str] | None:
     """Words of one set of alternatives of which each message says one and its whole conversation not the other."""
     if not c.near and not c.alike(_SAME_FRAME):
         return None
-    mine = {t.low for s in c.one.focus for t in s.tokens if t.low in c.words.contrasts}
-    theirs = {t.low for s in c.two.focus for t in s.tokens if t.low in c.words.contrasts}
+    mine = {t.low for t in c.one.focus_tokens if t.low in c.words.contrasts}
+    theirs = {t.low for t in c.two.focus_tokens if t.low in c.words.contrasts} if mine else set()
     for p in sorted(mine - theirs):
         for q in sorted(theirs - mine):
             if c.words.classes.get(p, p) == c.words.classes.get(q, q):
@@ -599,7 +623,7 @@ def _alternatives(c: Comparison) -> tuple[str, str] | None:
 
 
 def _focus_names(facts: Facts) -> list[str]:
-    return sorted({name for s in facts.focus for name in s.names})
+    return sorted(frozenset().union(*[s.names for s in facts.focus]))
 
 
 def replaced_words(c: Comparison) -> tuple[str, str] | None:
@@ -652,7 +676,7 @@ def _direction(c: Comparison) -> Relation:
     swapped = _swapped(c) or _implied(c.one, c.two) or _implied(c.two, c.one) or _turned_literals(c) or _glued(c)
     if swapped:
         return Relation("direction", "conflict", f"{swapped[0]} and {swapped[1]} have changed places.")
-    return Relation("direction", "compatible", "Nothing has changed places.")
+    return _NO_TURN
 
 
 def _implied(said: Facts, keywords: Facts) -> tuple[str, str] | None:
@@ -674,9 +698,6 @@ def _turned_literals(c: Comparison) -> tuple[str, str] | None:
     which ("from version 3 to version 4")."""
     if not (c.near or c.alike(_SAME_FRAME) or c.one.stems == c.two.stems):
         return None
-    ordering = frozenset((*c.words.direction_from, *c.words.direction_to, "than", "比"))
-    if not all(ordering & {t.low for s in facts.focus for t in s.tokens} for facts in (c.one, c.two)):
-        return None
     for mine, theirs in (
         (c.one.literals.versions, c.two.literals.versions),
         (c.one.literals.ids, c.two.literals.ids),
@@ -684,7 +705,9 @@ def _turned_literals(c: Comparison) -> tuple[str, str] | None:
         (c.one.literals.urls, c.two.literals.urls),
     ):
         if len(mine) == len(theirs) == 2 and mine == theirs[::-1] and mine[0] != mine[1]:
-            return mine[0], mine[1]
+            ordering = frozenset((*c.words.direction_from, *c.words.direction_to, "than", "比"))
+            said = all(not ordering.isdisjoint(_lows(facts.focus_tokens)) for facts in (c.one, c.two))
+            return (mine[0], mine[1]) if said else None
     return None
 
 
@@ -732,6 +755,8 @@ def _symmetric(first: Edit, second: Edit, c: Comparison) -> bool:
 
 def _swapped(c: Comparison) -> tuple[str, str] | None:
     """Two words that stand around an ordering word ("to", "than", 到, 比) in one order here, in the other there."""
+    if c.words.ordered.isdisjoint(c.one.words) or c.words.ordered.isdisjoint(c.two.words):
+        return None
     around_a, around_b = ordered(c.mine, c.words), ordered(c.theirs, c.words)
     for left, right in sorted(around_a):
         if (right, left) in around_b and (left, right) not in around_b and (right, left) not in around_a:
@@ -742,7 +767,7 @@ def _swapped(c: Comparison) -> tuple[str, str] | None:
 def _formats(c: Comparison) -> Relation:
     if c.one.formats and c.two.formats and not c.one.formats & c.two.formats:
         return _differ("format", "Another form of answer is asked for", c.one.formats, c.two.formats)
-    return Relation("format", "compatible", "No other form of answer is asked for.")
+    return _NO_FORMAT
 
 
 _RULES: tuple[Callable[[Comparison], Relation], ...] = (

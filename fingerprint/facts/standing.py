@@ -66,7 +66,6 @@ def _laid_down(text: str) -> tuple[tuple[str, bool], ...]:
 
 def standing_relation(a: Turn, b: Turn) -> Relation:
     """Whether something stands in one conversation that was not said in the other; symmetric."""
-    turns_on_user = any(table.personal.search(turn.message.text.lower()) for table in _tables() for turn in (a, b))
     for mine, theirs in ((a, b), (b, a)):
         words: frozenset[str] | None = None
         longer = _asked(mine) > _asked(theirs)
@@ -75,7 +74,7 @@ def standing_relation(a: Turn, b: Turn) -> Relation:
                 continue
             for said, instruction in _laid_down(message.text):
                 # Both have said something in as many messages: free wording, which the other guards compare.
-                if not instruction and not (turns_on_user and longer):
+                if not instruction and not (longer and (_turns_on_user(a) or _turns_on_user(b))):
                     continue
                 if words is None:
                     words = _everything_said(theirs)
@@ -88,6 +87,11 @@ def standing_relation(a: Turn, b: Turn) -> Relation:
                     kind = "an instruction" if instruction else "something about the user"
                     return Relation("standing", "conflict", f"Only one conversation holds {kind}: {said[:80]!r}.")
     return Relation("standing", "compatible", "Nothing stands in one conversation alone.")
+
+
+def _turns_on_user(turn: Turn) -> bool:
+    said = turn.message.text.lower()
+    return any(table.personal.search(said) for table in _tables())
 
 
 def _asked(turn: Turn) -> int:

@@ -66,6 +66,8 @@ _PHRASE: Final = frozenset(["is", "are", "of", "in", "for", "on", "at", "from", 
 _DETERMINERS: Final = frozenset(["a", "an", "the"])
 _ARTICLES: Final = frozenset(["a", "an", "the", "my", "our", "your", "his", "her", "its", "their", "this", "that"])
 # :-) and its kin, standing alone: they show a mood. The initial of whoever signs: "Yours faithfully, D. Larkin".
+_MOOD: Final = frozenset(":;<")
+_OPENING: Final = frozenset('.!?:\n。！？"“')  # what a sentence may begin after
 _EMOTICON: Final = re.compile(r"(?<!\S)(?:[:;]['^-]?[()DPp|/\\*]{1,4}|<3)(?!\S)")
 _SIGNED: Final = re.compile(
     r"(?:regards|faithfully|sincerely|truly|wishes|thanks|cheers|greetings|love|best),?\s{1,3}(?:[A-Z]\.\s?){1,3}(?=[A-Z][a-z])",
@@ -97,40 +99,55 @@ class _Written:
     ranks: frozenset[str]
     lines: tuple[str, ...]
     solid: str  # letters, digits and signs only, case kept
+    keys: tuple[Key, ...]  # the content words and numbers in order
+    topic: bool  # names a topic and asks nothing in particular
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=4096)
 def _written(text: str) -> _Written:
-    text = _SIGNED.sub(" ", _EMOTICON.sub(" ", spelt_out(text[:MAX_CHARACTERS])))
+    facts = facts_of(text)
+    text = spelt_out(text[:MAX_CHARACTERS])
+    if not _MOOD.isdisjoint(text):
+        text = _EMOTICON.sub(" ", text)
+    if "." in text:
+        text = _SIGNED.sub(" ", text)
     forms: dict[str, set[str]] = {}
     folded: set[str] = set()
+    words: list[str] = []
     start = 0
     for match in _WORD.finditer(text):
         word = match.group()
         between = text[start : match.start()]
-        first = match.start() == 0 or start == 0 or any(mark in between for mark in '.!?:\n。！？"“')
+        first = match.start() == 0 or start == 0 or not _OPENING.isdisjoint(between)
         start = match.end()
+        words.append(word)
         low = word.casefold()
         folded.add(low)
         if not (first and len(word) > 1 and word[1:] == word[1:].lower()) and not (first and len(word) == 1):
             forms.setdefault(low, set()).add(word)
-    words = _WORD.findall(text)
+    upper = sum(map(str.isupper, text))
     lines = tuple(line.rstrip() for line in text.splitlines() if line.strip())
     return _Written(
         forms={low: frozenset(written) for low, written in forms.items()},
         strict=bool(folded & _TABLE["spelling"]),
         secret=bool(folded & _TABLE["secrets"]),
         last=words[-1].casefold() if words else "",
-        shouted=2 * sum(map(str.isupper, text)) > sum(map(str.isalpha, text)) > 12,
+        shouted=upper > 6 and 2 * upper > sum(map(str.isalpha, text)) > 12,
         signs=Counter(_signs_of(text)),
-        romans=frozenset(_ROMAN_WORD.findall(text)),
-        capitals=frozenset(w for w in words if len(w) > 1 and w.isascii() and w.isupper()),
-        letters=Counter(w for n, w in enumerate(words) if _stands_alone(w, first=n == 0)),
-        emoji=frozenset(c for c in text if ord(c) >= 0x2600 and unicodedata.category(c) == "So"),
+        romans=frozenset(_ROMAN_WORD.findall(text)) if upper else frozenset(),
+        capitals=frozenset(w for w in words if len(w) > 1 and w.isascii() and w.isupper()) if upper else frozenset(),
+        letters=Counter(w for n, w in enumerate(words) if len(w) == 1 and _stands_alone(w, first=n == 0)),
+        emoji=frozenset(c for c in _not_ascii(text) if ord(c) >= 0x2600 and unicodedata.category(c) == "So"),
         ranks=frozenset(folded & _TABLE["ranks"]),
         lines=lines if len(lines) > 1 else (),
         solid="".join(text.split()),
+        keys=tuple(key for key, _ in _numbered(facts)),
+        topic=_bare(facts),
     )
+
+
+def _not_ascii(text: str) -> Iterable[str]:
+    return () if text.isascii() else (c for c in text if not c.isascii())
 
 
 def _stands_alone(word: str, *, first: bool) -> bool:
@@ -147,6 +164,8 @@ def _stands_alone(word: str, *, first: bool) -> bool:
 def _signs_of(text: str) -> Iterable[str]:
     joined = _SPACED_OPERATOR.sub(r"\1", text)
     for run in _ASCII_RUN.findall(joined):
+        if not _SIGN.search(run):
+            continue
         kept = run.strip(_EDGES_LEFT if run.count("(") > run.count(")") or run[0] != "(" else _EDGES_LEFT[:-1])
         kept = kept if kept else run
         kept = kept.rstrip(_EDGES_RIGHT)
@@ -161,7 +180,7 @@ def _signs_of(text: str) -> Iterable[str]:
             continue
         yield kept
     yield from _SHELL.findall(text)
-    yield from (c for c in text if not c.isascii() and unicodedata.decomposition(c)[:5] in {"<supe", "<sub>", "<frac"})
+    yield from (c for c in _not_ascii(text) if unicodedata.decomposition(c)[:5] in {"<supe", "<sub>", "<frac"})
 
 
 def wording_relations(mine: str, theirs: str) -> tuple[Relation, ...]:
@@ -174,8 +193,8 @@ def wording_relations(mine: str, theirs: str) -> tuple[Relation, ...]:
         _signs(a, b, near),
         _ranks(a, b, one, two),
         _layout(a, b),
-        _order(one, two, mine, theirs),
-        _topic(one, two),
+        _order(one, two, mine, theirs, a.keys, b.keys),
+        _topic(a, b, one, two),
     )
 
 
@@ -185,8 +204,17 @@ def _nearly_the_same(one: Facts, two: Facts) -> bool:
     return apart <= max(2, shared // 2) and 2 * len(one.stems & two.stems) >= max(len(one.stems), len(two.stems))
 
 
+_ANY_CASE: Final = Relation("case", "compatible", "No word is told from another by its capitals.")
+_NO_RANK: Final = Relation("ranks", "compatible", "No other rank is meant.")
+_NO_TOPIC: Final = Relation("topic", "compatible", "No message is the bare topic of the other.")
+_ONE_LINE: Final = Relation("layout", "equal", "Both messages are one line.")
+_ORDERED: Final = Relation(
+    "order", "compatible", "The words they share stand in the same order, or hardly any are shared."
+)
+
+
 def _case(a: _Written, b: _Written, near: bool) -> Relation:
-    fine = Relation("case", "compatible", "No word is told from another by its capitals.")
+    fine = _ANY_CASE
     if not near or a.shouted or b.shouted:
         return fine
     strict = a.strict or b.strict
@@ -231,13 +259,13 @@ def _same_word(low: str, left: str, right: str) -> bool:
 
 
 def _signs(a: _Written, b: _Written, near: bool) -> Relation:
-    lost_a = sorted(sign for sign in a.signs - b.signs if near or sign not in b.solid)
-    lost_b = sorted(sign for sign in b.signs - a.signs if near or sign not in a.solid)
+    lost_a = sorted(sign for sign in _more(a.signs, b.signs) if near or sign not in b.solid)
+    lost_b = sorted(sign for sign in _more(b.signs, a.signs) if near or sign not in a.solid)
     if near and a.solid == b.solid:  # spaces only
         lost_a = lost_b = []
     for what, left, right in (
         ("The signs differ", lost_a, lost_b),
-        ("Another letter stands alone", [*(a.letters - b.letters)], [*(b.letters - a.letters)]),
+        ("Another letter stands alone", [*_more(a.letters, b.letters)], [*_more(b.letters, a.letters)]),
     ):
         if (left or right) if near else (left and right and what.startswith("The")):
             return _differ(what, left, right)
@@ -249,6 +277,10 @@ def _signs(a: _Written, b: _Written, near: bool) -> Relation:
         if near and left_set - right_set and right_set - left_set:
             return _differ(what, left_set - right_set, right_set - left_set)
     return Relation("signs", "compatible" if a.signs != b.signs else "equal", "No sign differs that counts.")
+
+
+def _more(mine: Counter[str], theirs: Counter[str]) -> Counter[str]:
+    return mine - theirs if mine else mine
 
 
 def _differ(what: str, left: Iterable[str], right: Iterable[str]) -> Relation:
@@ -264,21 +296,21 @@ def _ranks(a: _Written, b: _Written, one: Facts, two: Facts) -> Relation:
         if left_words == right_words and left_words:
             left, right = (", ".join(sorted(side)) or "none" for side in (a.ranks - b.ranks, b.ranks - a.ranks))
             return Relation("ranks", "conflict", f"Another rank is meant: {left} against {right}.")
-    return Relation("ranks", "compatible", "No other rank is meant.")
+    return _NO_RANK
 
 
-def _topic(one: Facts, two: Facts) -> Relation:
+def _topic(a: _Written, b: _Written, one: Facts, two: Facts) -> Relation:
     """A bare topic ("fees", "SAP HANA system") asks nothing in particular, and what else the other asks of it is
     something in particular. A yes or no is no topic."""
     decided = (one.affirms or one.declines) and (two.affirms or two.declines)
     if not decided:
-        for mine, theirs in ((one, two), (two, one)):
-            more = theirs.content - mine.content
-            if _bare(mine) and more:
+        for written, mine, theirs in ((a, one, two), (b, two, one)):
+            more = theirs.content - mine.content if written.topic else None
+            if more:
                 said = " ".join(t.low for t in _all_tokens(mine))
                 what = ", ".join(sorted(more))
                 return Relation("topic", "conflict", f"One message only names {said!r}, the other also says {what}.")
-    return Relation("topic", "compatible", "No message is the bare topic of the other.")
+    return _NO_TOPIC
 
 
 def _bare(facts: Facts) -> bool:
@@ -290,7 +322,7 @@ def _bare(facts: Facts) -> bool:
 
 def _layout(a: _Written, b: _Written) -> Relation:
     if not a.lines and not b.lines:
-        return Relation("layout", "equal", "Both messages are one line.")
+        return _ONE_LINE
     if a.solid == b.solid and a.lines != b.lines:
         return Relation("layout", "conflict", "The same text is laid out in other lines.")
     shared = {line.strip() for line in a.lines} & {line.strip() for line in b.lines}
@@ -305,16 +337,17 @@ def _layout(a: _Written, b: _Written) -> Relation:
 # --- order ------------------------------------------------------------------------------------------------------------
 
 
-def _order(one: Facts, two: Facts, mine_text: str, their_text: str) -> Relation:
-    fine = Relation("order", "compatible", "The words they share stand in the same order, or hardly any are shared.")
+def _order(
+    one: Facts, two: Facts, mine_text: str, their_text: str, mine: tuple[Key, ...], theirs: tuple[Key, ...]
+) -> Relation:
+    fine = _ORDERED
     words = lexicon(one.language)
-    mine, theirs = _numbered(one), _numbered(two)
-    shared = {key for key, _ in mine} & {key for key, _ in theirs}
+    shared = frozenset(mine).intersection(theirs)
     apart = max(len(mine), len(theirs)) - len(shared)
     if not shared or apart > max(1, len(shared) // 4):
         return fine
-    left = [key for key, _ in mine if key in shared]
-    right = [key for key, _ in theirs if key in shared]
+    left = [key for key in mine if key in shared]
+    right = [key for key in theirs if key in shared]
     if left == right:
         mine_only, their_only = (Counter(_stems(x)) - Counter(_stems(y)) for x, y in ((one, two), (two, one)))
         if len(mine_only) == len(their_only) == 1 and frozenset((*mine_only, *their_only)) in _OPPOSITES:
@@ -385,8 +418,8 @@ def _stems_of(text: str) -> list[str]:
     return [token.stem for token in _all_tokens(facts_of(text))]
 
 
-def _all_tokens(facts: Facts) -> list[Token]:
-    return [token for sentence in facts.sentences for token in sentence.tokens][:_MOST_WORDS]
+def _all_tokens(facts: Facts) -> tuple[Token, ...]:
+    return facts.tokens[:_MOST_WORDS]
 
 
 def _stems(facts: Facts) -> list[str]:
