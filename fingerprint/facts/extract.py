@@ -150,6 +150,8 @@ class Facts:
 def language_of(text: str) -> str:
     """ "zh", "en" (any Latin script without a table of its own) or "other"."""
     sample = text[:4000]
+    if sample.isascii():
+        return "en"
     if _OTHER_CJK.search(sample):
         return "other"
     han = sum(len(run) for run in _HAN.findall(sample))
@@ -446,7 +448,8 @@ def facts_of(text: str) -> Facts:
     literals, rest = literals_of(text, words)
     if language == "zh":
         rest = fold_numerals(rest, words)
-    rest = _ABBREVIATION.sub(r"\1 ", rest)
+    if "." in rest:
+        rest = _ABBREVIATION.sub(r"\1 ", rest)
     whole = rest
     rest = _retracted(rest, words)
     sentences: list[Sentence] = []

@@ -70,6 +70,9 @@ _QUOTES = re.compile(
 _EMOJI = re.compile(
     r"[\U0001F1E6-\U0001F1FF]{2}|[\U0001F300-\U0001F64F\U0001F680-\U0001F6FF\U0001F900-\U0001FAFF\u2600-\u27BF]"
 )
+_QUOTE_SIGNS = frozenset("\"'‘“„«「『《")
+_SYMBOL_LETTERS = frozenset("+#.CRD")
+_OPERATOR_SIGNS = frozenset("=!<>-&|:+*/")
 _MONTH_LIKE = frozenset(
     [
         "january",
@@ -141,26 +144,32 @@ def literals_of(text: str, words: Lexicon) -> tuple[Literals, str]:
 
         rest = pattern.sub(found, rest)
 
+    # Most patterns need a character that most messages lack.
+    digits = any(map(str.isdigit, text))
     given, rest = _given(rest, words)
     if "`" in rest:
         take(_FENCE, code)
         take(_INLINE, code)
-    for match in _QUOTES.finditer(rest):
+    for match in () if _QUOTE_SIGNS.isdisjoint(rest) else _QUOTES.finditer(rest):
         value = plain(next(filter(None, match.groups()), ""))
         if value:
             quoted.append(value)
     if "/" in rest or "." in rest or "\\" in rest or "@" in rest:
         take(_URL, urls)
-        take(_EMAIL, urls, fold=True)
+        if "@" in rest:
+            take(_EMAIL, urls, fold=True)
         take(_DOMAIN, urls, fold=True)
         take(_FILE, code)
         take(_PATH, code)
     urls[:] = [
         url.rstrip(".,;:!?/").removeprefix("https://").removeprefix("http://").removeprefix("www.") for url in urls
     ]
-    take(_CALL, code)
-    take(_SYMBOL_NAME, code, fold=True)
-    take(_UUID, ids, fold=True)
+    if "(" in rest:
+        take(_CALL, code)
+    if not _SYMBOL_LETTERS.isdisjoint(rest):
+        take(_SYMBOL_NAME, code, fold=True)
+    if "-" in rest:
+        take(_UUID, ids, fold=True)
 
     def named(match: re.Match[str]) -> str:
         name = match.group(1).casefold()
@@ -176,8 +185,9 @@ def literals_of(text: str, words: Lexicon) -> tuple[Literals, str]:
         versions.append(match.group(2))
         return match.group(1) + " " * (len(match.group()) - len(match.group(1)))
 
-    rest = _NAMED_VERSION.sub(named, rest)
-    take(_VERSION, versions)
+    if digits:
+        rest = _NAMED_VERSION.sub(named, rest)
+        take(_VERSION, versions)
 
     def an_id(match: re.Match[str]) -> str:
         value = match.group()
@@ -186,11 +196,15 @@ def literals_of(text: str, words: Lexicon) -> tuple[Literals, str]:
         ids.append(value.casefold().replace("-", "").replace("#", "").replace(" ", ""))
         return " " * len(value)
 
-    rest = _ID.sub(an_id, rest)
-    take(_FLAG, code)
+    if digits:
+        rest = _ID.sub(an_id, rest)
+    if "-" in rest:
+        take(_FLAG, code)
     take(_IDENTIFIER, code)
-    take(_OPERATOR, code)
-    emoji = [match.group() for match in _EMOJI.finditer(rest) if match.group() not in _MOODS]
+    if not _OPERATOR_SIGNS.isdisjoint(rest):
+        take(_OPERATOR, code)
+    pictures = () if rest.isascii() else _EMOJI.finditer(rest)
+    emoji = [match.group() for match in pictures if match.group() not in _MOODS]
     return (
         Literals(
             code=_unique(code),

@@ -159,7 +159,8 @@ def times_of(text: str, words: Lexicon) -> tuple[tuple[str, ...], str]:
         return blank(match)
 
     rest = text
-    if any(character.isdigit() for character in text):
+    any_digit = any(map(str.isdigit, text))
+    if any_digit:
         rest = _ISO.sub(iso, rest)
         rest = _DMY.sub(dmy, rest)
         rest = _CLOCK.sub(clock, _CLOCK_DIGITS.sub(digits, rest))
@@ -172,7 +173,8 @@ def times_of(text: str, words: Lexicon) -> tuple[tuple[str, ...], str]:
         found.append(f"year:{match.group(1)}")
         return blank(match)
 
-    rest = _YEAR.sub(year, rest)
+    if any_digit:
+        rest = _YEAR.sub(year, rest)
 
     def named(match: re.Match[str]) -> str:
         word = match.group().casefold()
@@ -213,9 +215,8 @@ def _chinese_dates(text: str, found: list[str]) -> str:
 
 
 def _month_names(text: str, words: Lexicon, found: list[str]) -> str:
-    pieces = list(_WORD.finditer(text))
     blanks: list[tuple[int, int]] = []
-    for match in pieces:
+    for match in _WORD.finditer(text):
         low = match.group().casefold()
         month = words.months.get(low)
         if month is None or (
@@ -257,13 +258,15 @@ def _beside_digit(text: str, match: re.Match[str]) -> bool:
 def numbers_of(text: str, words: Lexicon) -> tuple[Quantity, ...]:
     """The quantities of ``text``, where dates and literals have been blanked."""
     found: list[Quantity] = []
+    digits = any(map(str.isdigit, text))
     if words.language == "zh":
         found.extend(_ordinal(float(match.group(1))) for match in _ZH_ORDINAL.finditer(text))
         text = _ZH_ORDINAL.sub(lambda match: " " * len(match.group()), text)
-    found.extend(_ordinal(float(match.group(1))) for match in _DIGIT_ORDINAL.finditer(text))
-    text = _DIGIT_ORDINAL.sub(lambda match: " " * len(match.group()), text)
+    if digits:
+        found.extend(_ordinal(float(match.group(1))) for match in _DIGIT_ORDINAL.finditer(text))
+        text = _DIGIT_ORDINAL.sub(lambda match: " " * len(match.group()), text)
     text = _fold_words(text, words, found)
-    for match in _NUMBER.finditer(text):
+    for match in _NUMBER.finditer(text) if digits or any(map(str.isdigit, text)) else ():
         value = float(re.sub(r"[, '’]", "", match.group(3)))
         if match.group(2) in {"-", "−"}:
             value = -value
@@ -315,6 +318,9 @@ def _fold_words(text: str, words: Lexicon, found: list[Quantity]) -> str:
     if words.language == "zh":
         return text
     pieces = list(_WORD.finditer(text))
+    low_pieces = [piece.group().casefold() for piece in pieces]
+    if words.ordinals.keys().isdisjoint(low_pieces) and words.number_words.keys().isdisjoint(low_pieces):
+        return text
     out: list[str] = []
     position = 0
     at = 0

@@ -92,9 +92,13 @@ class Lexicon:
 
 def _any_of(words: list[str] | frozenset[str] | dict[str, Any], *, bounded: bool) -> re.Pattern[str]:
     """One pattern for many words, the longest first; ``bounded`` for scripts that write spaces."""
-    alternatives = "|".join(re.escape(word) for word in sorted(words, key=len, reverse=True) if word)
-    if not alternatives:
+    rests: dict[str, list[str]] = {}  # by first letter: of hundreds of words, those are tried that can match
+    for word in sorted(words, key=len, reverse=True):
+        if word:
+            rests.setdefault(word[0], []).append(re.escape(word[1:]))
+    if not rests:
         return re.compile(r"(?!)")
+    alternatives = "|".join(f"{re.escape(first)}(?:{'|'.join(ends)})" for first, ends in rests.items())
     return re.compile(rf"(?<![^\W_])(?:{alternatives})(?![^\W_])" if bounded else f"(?:{alternatives})")
 
 
