@@ -127,27 +127,30 @@ class _Side:
     roles: list[str]
     alone: _Said
     whole: _Said
-    covers: dict[tuple[View, bool], _Cover] = field(default_factory=dict)
+    covers: dict[tuple[str, View], _Cover] = field(default_factory=dict)
 
     def cover(self, v: View) -> _Cover:
         """How well the whole conversation meets a message of the other side, letter by letter."""
-        found = self.covers.get((v, False))
+        found = self.covers.get(("whole", v))
         if found is None:
-            found = self.covers[v, False] = _cover(v, self.whole)
+            found = self.covers["whole", v] = _cover(v, self.whole)
         return found
 
     def lenient(self, v: View) -> _Cover:
         """The same, where a word may be a misspelling of one of the last message."""
-        found = self.covers.get((v, True))
+        found = self.covers.get(("lenient", v))
         if found is None:
-            found = self.covers[v, True] = _forgiven(v, self.cover(v), self.last)
+            found = self.covers["lenient", v] = _forgiven(v, self.cover(v), self.last)
         return found
 
     def last_cover(self, v: View) -> _Cover:
         """How well the last message alone meets one of the other side, misspellings apart."""
         if self.alone is self.whole:
             return self.lenient(v)
-        return _forgiven(v, _cover(v, self.alone), self.last)
+        found = self.covers.get(("alone", v))
+        if found is None:
+            found = self.covers["alone", v] = _forgiven(v, _cover(v, self.alone), self.last)
+        return found
 
 
 def _before(b: Turn, a: Turn) -> bool:
@@ -323,15 +326,17 @@ def _soft(row: _Row, name: str, a: _Cover, b: _Cover) -> None:
     row.each(name, _SUMS, a[2:], b[2:])
 
 
+def _holds_content(v: View, start: int, end: int) -> bool:
+    return not v.content_index.keys().isdisjoint(v.stems[start:end])
+
+
 @functools.lru_cache(maxsize=4096)
-def _mean(v: View, start: int, end: int) -> tuple[bool, Floats | None]:
-    """Whether a span of tokens holds content, and the mean of its vectors, unit length; None where they cancel out."""
+def _mean(v: View, start: int, end: int) -> Floats | None:
+    """The mean of the vectors of a span of tokens, unit length; None where they cancel out."""
     places = [v.content_index[s] for s in v.stems[start:end] if s in v.content_index]
-    if not places:
-        return False, None
     total: Floats = v.weights[places] @ v.vectors[places]
     norm = float(np.sqrt(total @ total))
-    return True, total / np.float32(norm) if norm else None
+    return total / np.float32(norm) if norm else None
 
 
 def _replaced(a: View, b: View) -> tuple[float, float, float, float, float, float, float]:
@@ -343,8 +348,8 @@ def _replaced(a: View, b: View) -> tuple[float, float, float, float, float, floa
         i, j, k, m = edit.src_start, edit.src_end, edit.dest_start, edit.dest_end
         if edit.tag == "replace":
             replaced += max(j - i, m - k)
-            (content_a, x), (content_b, y) = _mean(a, i, j), _mean(b, k, m)
-            if content_a and content_b:
+            if _holds_content(a, i, j) and _holds_content(b, k, m):
+                x, y = _mean(a, i, j), _mean(b, k, m)
                 spans += 1
                 cosines.append(float(x @ y) if x is not None and y is not None else 0.0)
                 one_word += j - i == 1 and m - k == 1

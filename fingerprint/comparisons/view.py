@@ -28,41 +28,42 @@ MAX_TOKENS = 800
 
 _HAN = re.compile(r"[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff]")
 _QUOTES = str.maketrans({"’": "'", "‘": "'", "“": '"', "”": '"', "–": "-", "—": "-", "…": " "})
+# What a text must hold for a rewriting to apply, the rewriting, and what it makes of it.
 _CONTRACTIONS = (
-    (re.compile(r"\bcan'?t\b|\bcannot\b"), "can not"),
-    (re.compile(r"\bwon't\b"), "will not"),
-    (re.compile(r"\b(do|does|did|is|are|was|were|has|have|had|would|could|should|must|need|ai)n'?t\b"), r"\1 not"),
-    (re.compile(r"n't\b"), " not"),
-    (re.compile(r"\b(what|where|when|how|who|that|it|there|here|he|she)'s\b"), r"\1 is"),
-    (re.compile(r"\bwhats\b"), "what is"),
-    (re.compile(r"\bhows\b"), "how is"),
-    (re.compile(r"\bi'?m\b"), "i am"),
-    (re.compile(r"'(re)\b"), " are"),
-    (re.compile(r"'(ve)\b"), " have"),
-    (re.compile(r"'(ll)\b"), " will"),
-    (re.compile(r"'d\b"), " would"),
-    (re.compile(r"'s\b"), ""),
-    (re.compile(r"\bpls\b|\bplz\b"), "please"),
-    (re.compile(r"\bthx\b|\bty\b"), "thanks"),
-    (re.compile(r"\bu\b"), "you"),
-    (re.compile(r"\bur\b"), "your"),
-    (re.compile(r"\b(gonna)\b"), "going to"),
-    (re.compile(r"\b(wanna)\b"), "want to"),
-    (re.compile(r"\bw/o\b"), "without"),
-    (re.compile(r"\bw/(?=\s)"), "with"),
-    (re.compile(r"\blog(ging|ged)?[ -]in\b"), "login"),
-    (re.compile(r"\blog(ging|ged)?[ -]?out\b|\bsign(ing|ed)?[ -]?out\b|\blog(ging|ged)?[ -]off\b"), "logout"),
-    (re.compile(r"\bsign(ing|ed)?[ -]in\b"), "login"),
-    (re.compile(r"\b(turn|switch)(ing|ed|s)? (on)\b"), "enable"),
-    (re.compile(r"\b(turn|switch|shut)(ing|ed|s)? (off)\b"), "disable"),
-    (re.compile(r"\b(turn|switch)(?:ing|ed|s)? ((?:\w+ ){1,3}?)on\b"), r"enable \2"),
-    (re.compile(r"\b(turn|switch|shut)(?:ing|ed|s)? ((?:\w+ ){1,3}?)off\b"), r"disable \2"),
-    (re.compile(r"\bset(ting)? up\b|\bset-up\b"), "setup"),
-    (re.compile(r"\bback(ing|ed)? up\b|\bback-up\b"), "backup"),
-    (re.compile(r"\bget(ting)? rid of\b"), "remove"),
-    (re.compile(r"\btake(s|n)? out\b|\btook out\b"), "remove"),
-    (re.compile(r"\be-?mails?\b"), "email"),
-    (re.compile(r"\bwi-fi\b"), "wifi"),
+    ("can", re.compile(r"\bcan'?t\b|\bcannot\b"), "can not"),
+    ("won't", re.compile(r"\bwon't\b"), "will not"),
+    ("", re.compile(r"\b(do|does|did|is|are|was|were|has|have|had|would|could|should|must|need|ai)n'?t\b"), r"\1 not"),
+    ("n't", re.compile(r"n't\b"), " not"),
+    ("'s", re.compile(r"\b(what|where|when|how|who|that|it|there|here|he|she)'s\b"), r"\1 is"),
+    ("whats", re.compile(r"\bwhats\b"), "what is"),
+    ("hows", re.compile(r"\bhows\b"), "how is"),
+    ("", re.compile(r"\bi'?m\b"), "i am"),
+    ("'re", re.compile(r"'(re)\b"), " are"),
+    ("'ve", re.compile(r"'(ve)\b"), " have"),
+    ("'ll", re.compile(r"'(ll)\b"), " will"),
+    ("'d", re.compile(r"'d\b"), " would"),
+    ("'s", re.compile(r"'s\b"), ""),
+    ("pl", re.compile(r"\bpls\b|\bplz\b"), "please"),
+    ("", re.compile(r"\bthx\b|\bty\b"), "thanks"),
+    ("", re.compile(r"\bu\b"), "you"),
+    ("ur", re.compile(r"\bur\b"), "your"),
+    ("gonna", re.compile(r"\b(gonna)\b"), "going to"),
+    ("wanna", re.compile(r"\b(wanna)\b"), "want to"),
+    ("w/", re.compile(r"\bw/o\b"), "without"),
+    ("w/", re.compile(r"\bw/(?=\s)"), "with"),
+    ("log", re.compile(r"\blog(ging|ged)?[ -]in\b"), "login"),
+    ("", re.compile(r"\blog(ging|ged)?[ -]?out\b|\bsign(ing|ed)?[ -]?out\b|\blog(ging|ged)?[ -]off\b"), "logout"),
+    ("sign", re.compile(r"\bsign(ing|ed)?[ -]in\b"), "login"),
+    (" on", re.compile(r"\b(turn|switch)(ing|ed|s)? (on)\b"), "enable"),
+    (" off", re.compile(r"\b(turn|switch|shut)(ing|ed|s)? (off)\b"), "disable"),
+    (" on", re.compile(r"\b(turn|switch)(?:ing|ed|s)? ((?:\w+ ){1,3}?)on\b"), r"enable \2"),
+    (" off", re.compile(r"\b(turn|switch|shut)(?:ing|ed|s)? ((?:\w+ ){1,3}?)off\b"), r"disable \2"),
+    ("set", re.compile(r"\bset(ting)? up\b|\bset-up\b"), "setup"),
+    ("back", re.compile(r"\bback(ing|ed)? up\b|\bback-up\b"), "backup"),
+    (" rid of", re.compile(r"\bget(ting)? rid of\b"), "remove"),
+    (" out", re.compile(r"\btake(s|n)? out\b|\btook out\b"), "remove"),
+    ("mail", re.compile(r"\be-?mails?\b"), "email"),
+    ("wi-fi", re.compile(r"\bwi-fi\b"), "wifi"),
 )
 _SENTENCE = re.compile(r"[^.!?。！？；;\n]+(?:\.(?=\S)[^.!?。！？；;\n]*)*[.!?。！？；;\n]*")
 _ASKING = {
@@ -199,8 +200,9 @@ def view(text: str, language: Language) -> View:
 def _english(text: str, bounded: str, table: Lexicon, words: WordTable) -> View:
     names = _capitalised(bounded)
     folded = bounded.casefold()
-    for pattern, replacement in _CONTRACTIONS:
-        folded = pattern.sub(replacement, folded)
+    for needed, pattern, replacement in _CONTRACTIONS:
+        if needed in folded:
+            folded = pattern.sub(replacement, folded)
     for pattern, replacement in table.rewrites:
         folded = pattern.sub(replacement, folded)
     tokens: list[str] = []
@@ -236,7 +238,7 @@ def _capitalised(text: str) -> frozenset[str]:
         if word in ".!?:\n":
             opening = True
             continue
-        inner = any(c.isupper() for c in word[1:])
+        inner = not word.islower() and any(map(str.isupper, word[1:]))
         if ((word[0].isupper() and not opening) or inner) and word not in {"I", "I'm", "I've", "I'd", "I'll", "OK"}:
             out.add(stem(word.casefold().removesuffix("'s")))
         opening = False
@@ -404,7 +406,7 @@ def _finish(
     stemmer: Callable[[str], str],
 ) -> View:
     tokens = tokens[:MAX_TOKENS]
-    stems = tuple(stemmer(t) for t in tokens)
+    stems = tuple(map(stemmer, tokens))
     index: dict[str, int] = {}
     surface: list[str] = []
     weights: list[float] = []
