@@ -244,11 +244,15 @@ def _cover(v: View, other: _Said) -> _Cover:
         best = np.maximum.reduce(v.vectors @ other.vectors.T, axis=1).tolist()
     else:
         best = [0.0] * len(v.content)
-    return _summed(v, [1.0 if root in stems else max(x, 0.0) for root, x in zip(v.content, best, strict=True)])
+    return _summed(
+        v, [1.0 if root in stems else x if x > 0.0 else 0.0 for root, x in zip(v.content, best, strict=True)]
+    )
 
 
 def _forgiven(v: View, cover: _Cover, other: View) -> _Cover:
     """The cover with 0.9 for each word of ``v`` that meets less and is spelt otherwise in ``other``."""
+    if not v.strange and not other.strange:
+        return cover
     met = cover.met
     places = [
         n for n, root in enumerate(v.content) if met[n] < _MISSPELT and root in v.spelt and _misspelt(v, root, other)
@@ -334,7 +338,8 @@ def _holds_content(v: View, start: int, end: int) -> bool:
 def _mean(v: View, start: int, end: int) -> Floats | None:
     """The mean of the vectors of a span of tokens, unit length; None where they cancel out."""
     places = [v.content_index[s] for s in v.stems[start:end] if s in v.content_index]
-    total: Floats = v.weights[places] @ v.vectors[places]
+    one = places[0]
+    total: Floats = v.weights[one] * v.vectors[one] if len(places) == 1 else v.weights[places] @ v.vectors[places]
     norm = float(np.sqrt(total @ total))
     return total / np.float32(norm) if norm else None
 
@@ -460,6 +465,7 @@ def _around(mine: _Side, other: _Side) -> tuple[float, float, float]:
 # -- the histories ---------------------------------------------------------------------------------------------------
 
 _HISTORY_CLASSES = ("negation", "scope", "time", "direction", "comparative", "other_person", "modality")
+_NO_WORDS = (0,) * len(_HISTORY_CLASSES)
 
 
 def _histories(row: _Row, one: _Side, two: _Side) -> None:
@@ -585,14 +591,15 @@ def _residue(row: _Row, one: _Side, two: _Side, new_a: list[int], new_b: list[in
     # Only what the messages that differ and the last ones say word for word is taken off, beside the stems.
     words_a = frozenset().union(one.last.tokens, *[v.tokens for v in views_a]) if views_b else _NOTHING
     words_b = frozenset().union(two.last.tokens, *[v.tokens for v in views_b]) if views_a else _NOTHING
-    for name in _HISTORY_CLASSES:
-        ab, ba = _only(views_a, name, two.whole.stems, words_b), _only(views_b, name, one.whole.stems, words_a)
-        row.two("residue." + name, ab, ba)
+    only_a, only_b = _only(views_a, two.whole.stems, words_b), _only(views_b, one.whole.stems, words_a)
+    row.each("residue", _HISTORY_CLASSES, only_a, only_b)
 
 
-def _only(views: list[View], name: str, stems: frozenset[str], words: frozenset[str]) -> int:
-    """How many words of a class are said in ``views`` and neither as stem nor word for word on the other side."""
-    return len(frozenset().union(*[v.classes[name] for v in views]) - stems - words) if views else 0
+def _only(views: list[View], stems: frozenset[str], words: frozenset[str]) -> Sequence[int]:
+    """How many words of each class are said in ``views`` and neither as stem nor word for word on the other side."""
+    if not views:
+        return _NO_WORDS
+    return [len(frozenset().union(*[v.classes[name] for v in views]) - stems - words) for name in _HISTORY_CLASSES]
 
 
 def _residue_of(

@@ -285,16 +285,26 @@ def _tokens(text: str, language: str, words: Lexicon) -> list[Token]:
                 )
             continue
         low = piece.casefold().replace("’", "'")
-        english = words if words.language == "en" else lexicon("en")
-        base = low.removesuffix("'s")
-        stemmed = stem(english.classes.get(base, base))
-        content = not (
-            low in english.stop or base in english.stop or low[0].isdigit() or (len(low) == 1 and low.isascii())
-        ) and not _counts(low, english)
+        stemmed, content = _english(low)
         tokens.append(Token(low, stemmed, content, piece[0].isupper()))
         if len(tokens) > 4000:
             break
     return tokens
+
+
+@lru_cache(maxsize=16384)
+def _english(low: str) -> tuple[str, bool]:
+    """Stem of a folded word, and whether it says something."""
+    english = lexicon("en")
+    base = low.removesuffix("'s")
+    silent = low in english.stop or base in english.stop or low[0].isdigit() or (len(low) == 1 and low.isascii())
+    return stem(english.classes.get(base, base)), not silent and not _counts(low, english)
+
+
+@lru_cache(maxsize=16384)
+def _negates(low: str, language: str) -> bool:
+    """Whether a word turns its sentence round, in a script that writes spaces."""
+    return low.endswith("n't") or lexicon(language).negations.fullmatch(low) is not None
 
 
 _ASKING_LAST = frozenset(["不", "没", "没有", "否", "吗", "呢", "吧", "啊", "呀", "嘛", "了"])
@@ -304,7 +314,7 @@ def is_negation(tokens: tuple[Token, ...], at: int, words: Lexicon) -> bool:
     """Whether the word turns the sentence round. A Chinese 不 or 没 at the end only asks (好玩不？)."""
     low = tokens[at].low
     if words.language != "zh":
-        return low.endswith("n't") or words.negations.fullmatch(low) is not None
+        return _negates(low, words.language)
     if not (words.negations.fullmatch(low) or (low[0] in "不没未" and 2 <= len(low) <= 3)):
         return False
     if low in words.inert or all(token.low in _ASKING_LAST for token in tokens[at:]):

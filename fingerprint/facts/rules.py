@@ -58,22 +58,19 @@ class Comparison:
     mine: tuple[Sentence, ...]
     theirs: tuple[Sentence, ...]
     words: Lexicon
+    near: bool  # whether what differs is a changed place or two in otherwise equal words
     loose: bool  # whether messages in free wording are compared too
 
     def alike(self, least: float) -> bool:
         """Whether messages in free wording may be compared and share at least this much."""
         return self.loose and self.frame.likeness >= least
 
-    @property
-    def near(self) -> bool:
-        """Whether what differs is a changed place or two in otherwise equal words."""
-        return self.edits.small
-
 
 def comparison_of(a: Side, b: Side, one: Facts, two: Facts, *, loose: bool = True) -> Comparison:
     """Lays message ``one`` of conversation ``a`` beside message ``two`` of ``b``."""
     edits, mine, theirs = edits_between(one, two)
-    return Comparison(a, b, one, two, edits, frame_of(one, two, focus=True), mine, theirs, lexicon(one.language), loose)
+    frame, words = frame_of(one, two, focus=True), lexicon(one.language)
+    return Comparison(a, b, one, two, edits, frame, mine, theirs, words, edits.small, loose)
 
 
 def message_relations(c: Comparison) -> tuple[Relation, ...]:
