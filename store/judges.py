@@ -6,6 +6,7 @@ sent are turns and candidates, what comes back is the decision. For many turns t
 
 from __future__ import annotations
 
+import gc
 import signal
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor, wait
@@ -24,6 +25,7 @@ __all__ = ["Judges", "guards"]
 
 _confidence: ReuseConfidence | None = None  # of a judging process
 _START_S: Final = 120.0
+_GARBAGE: Final = 50_000  # objects between two looks for garbage
 
 
 def guards(query: Turn, candidate: Turn, same_place: bool) -> tuple[tuple[Relation, ...], tuple[str, ...]]:
@@ -73,6 +75,9 @@ def _start(make: Callable[[], ReuseConfidence]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the main process's to handle
     one_thread()
     _confidence = make()
+    # What is kept of texts is many small objects that refer to nothing: looking through them all finds no garbage.
+    gc.freeze()
+    gc.set_threshold(_GARBAGE)
 
 
 def _version() -> str:

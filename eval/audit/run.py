@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import shutil
 import tempfile
 import time
@@ -34,6 +35,8 @@ from store.settings import StoreSettings
 from store.types import Policy, ReuseConfidence
 
 __all__ = ["Audit", "Options", "audit"]
+
+log = logging.getLogger(__name__)
 
 _MANY: Final = 1_000  # turns that are worth the start of processes, a few seconds
 
@@ -186,14 +189,22 @@ def _judges(
 ) -> AbstractContextManager[Judges | None]:
     if make is None or processes < 2 or turns < _MANY:
         return nullcontext()
-    judges = Judges(processes, make)
+    try:
+        judges = Judges(processes, make)
+    except (OSError, ImportError) as error:  # no shared memory, no semaphores
+        log.warning("no processes to judge in (%s): threads do", error)
+        return nullcontext()
     try:
         version = judges.version()
-    except BrokenExecutor:
-        version = ""
+    except BrokenExecutor:  # no memory for more of the models
+        log.warning("the processes that judge did not start: threads do")
+        judges.close()
+        return nullcontext()
     if version != confidence.version:
         judges.close()
-        raise AuditError(f"the processes that judge could not load the confidence model {confidence.version}")
+        raise AuditError(
+            f"the processes that judge have another confidence model ({version}, not {confidence.version})"
+        )
     return judges
 
 

@@ -35,7 +35,7 @@ Kind: TypeAlias = Literal["exact", "reworded", "in context", "not sure", "new", 
 KINDS: Final[tuple[Kind, ...]] = (
     "exact", "reworded", "in context", "not sure", "new", "regenerate", "not looked up"
 )  # fmt: skip
-_AT_ONCE: Final = 12
+_AT_ONCE: Final = 8
 _UNWRITTEN: Final = 128  # entries that may wait to be written while nothing depends on them
 _LINGER_MS: Final = 10_000.0  # they are written when something does, or when there are so many
 _ROUNDING: Final = 1e-3  # the index keeps vectors in half precision
