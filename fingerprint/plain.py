@@ -35,6 +35,7 @@ def _either(name: str) -> str:
 
 _ASKS: Final = frozenset(_EN["asks"].split())
 _BEGINS: Final = _ASKS | frozenset(_EN["tells"].split())
+_HEADS: Final = _BEGINS | frozenset(_EN["heads"].lower().split())
 _EN_BEGIN: Final = rf"(?:{'|'.join(sorted(map(re.escape, _BEGINS), key=len, reverse=True))})(?![\w'])"
 _ZH_BEGIN: Final = rf"(?:{_either('openers')})?(?:{'|'.join(sorted(_ZH['asks'].split(), key=len, reverse=True))})"
 _BEGIN: Final = rf"(?=(?i:{_EN_BEGIN})|{_ZH_BEGIN})"
@@ -46,6 +47,8 @@ _GREETING: Final = re.compile(
 _PREFACE: Final = re.compile(
     rf"(?:{_either('prefaces')})(?:[.!?] +(?=[^\W\d_])|[！。？] *(?=[^\W\d_])|[,:] +{_BEGIN}|[，：] *{_BEGIN})"
 )
+_BY_DAY: Final = re.compile(rf"(?:{_either('by_day')})(?:[.!,] +|[！。!，,] *)(?={_EN['timeless']}|{_ZH['timeless']})")
+_DAILY: Final = re.compile(f"{_EN['daily']}|{_ZH['daily']}", re.IGNORECASE)
 _ANNOUNCED: Final = re.compile(rf"(?:{_either('prefaces')}): +(?=[^\W\d_])")
 _OPENER: Final = re.compile(rf"(?:{_either('openers')})[，,]? *{_BEGIN}")
 _PLEASE_FIRST: Final = re.compile(rf"(?:{_either('please')}),? +{_BEGIN}")
@@ -60,7 +63,8 @@ _CHINESE_ASKS: Final = re.compile("[什怎哪谁几吗呢]|为何|如何|多少|
 _END: Final = re.compile(r"(?<=[^\W\d_])[.?。？]$|(?<=[\d)\]）])[.?。？]$")
 _STOP: Final = re.compile(r"(?<=[^\W\d_])[.。]$")
 _LAID_OUT: Final = re.compile(r"[^\S ]|  ")
-_HANDED_OVER: Final = re.compile("[:：\"`“”‘’「」『』<>{}=|\\\\]|(?:^|\\s)'|'(?:\\s|$)|->")
+_HANDED_OVER: Final = re.compile("[:：\"`“”‘’「」『』{}\\\\]|(?:^|\\s)'|'(?:\\s|$)")
+_OPERATORS: Final = re.compile("[<>=|]")  # of a question they are words, elsewhere they may be something to be read
 _ABOUT_WORDS: Final = re.compile("|".join(table["words"] for table in (_EN, _ZH)), re.IGNORECASE)
 _MINDED: Final = re.compile(
     r"please|thank|greet|polite|courte|manner|friendl|hello|\bhi\b|谢|问候|礼貌|你好|您好|请字", re.IGNORECASE
@@ -89,8 +93,10 @@ def plain(text: str) -> str | None:
     first = word[0].lower() if word else ""
     han = len(_HAN.findall(left))
     asks = first in _ASKS or (han > 0 and _CHINESE_ASKS.search(left) is not None)
+    if not asks and _OPERATORS.search(left):
+        return None
     left = (_END if asks else _STOP).sub("", left)
-    if first in _BEGINS:
+    if first in _HEADS:
         left = left[:1].lower() + left[1:]
     words = len(_HAN.sub(" ", left).split()) + han // 2
     return left if words >= (_LEAST_CHINESE if han else _LEAST_WORDS) else None
@@ -108,6 +114,9 @@ def _less(text: str) -> str:
         found = form.match(text)
         if found is not None and found.end() < len(text):
             return text[found.end() :]
+    greeted = _BY_DAY.match(text)
+    if greeted is not None and not _DAILY.search(text, greeted.end()):
+        return text[greeted.end() :]
     for form in (_THANKS, _PLEASE_LAST):
         found = form.search(text)
         if found is not None and found.start() > 0:

@@ -24,6 +24,7 @@ import tomllib
 import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from importlib import resources
 from typing import Any, Final, Literal, TypeAlias
 
@@ -137,6 +138,7 @@ class _View:
         return length <= table.elliptical_words or table.elliptical.search(self.text) is not None
 
 
+@lru_cache(maxsize=64)  # admission and the fingerprint ask
 def signals_of(turn: Turn) -> Signals:
     """Read the signals of a turn from its last message and, for what it corrects or continues, the ones before."""
     text = _prepared(turn.message.text)

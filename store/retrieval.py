@@ -18,10 +18,12 @@ from store.reads import Near, children, direct, nearest, node_of
 from store.types import Candidate, Query
 from store.window import ContextVectors, cosine
 
-__all__ = ["Found", "candidates", "retrieve", "scoped_direct"]
+__all__ = ["ROUNDING", "Found", "candidates", "could_be_chosen", "retrieve", "scoped_direct"]
 
 Floats = NDArray[np.float32]
 
+ROUNDING: Final = 1e-3
+"""The index keeps vectors in half precision: a cosine may be so far off."""
 _DEEPER: Final = 8  # times the depth, where most of what was found may not be served
 _CHILDREN: Final = 64  # newest turns under the same node that are looked at
 _WINDOW_SHARE: Final = 0.2  # of the context, and of the same node, against the message, in the order of candidates
@@ -85,6 +87,26 @@ def retrieve(
     known = {one.number for one, _ in found}
     found += [(one, _cosine(vector, of)) for one, of in same if one.number not in known]
     return Found(found, node, frozenset(one.number for one, _ in same), horizon)
+
+
+def could_be_chosen(found: Found, cosine: float, *, root: bool, count: int) -> bool:
+    """Whether one more entry could have changed which ``count`` candidates a turn without history gets of ``found``.
+
+    ``cosine`` is that of the two messages, ``root`` whether the entry was asked without history too. Right where every
+    entry found may be served; cautious by `ROUNDING`.
+    """
+    if cosine < found.horizon - ROUNDING:
+        return False
+    bonus = 2 * _WINDOW_SHARE  # of what was asked where nothing was said before
+    worths = sorted(
+        (near + bonus * (one.depth == 0) + _DIRECT_SHARE * (one.number in found.direct) for one, near in found.near),
+        reverse=True,
+    )
+    if len(worths) < count:
+        return True
+    least = worths[count - 1] - ROUNDING
+    # Itself, or in place of the one that is found last.
+    return cosine + bonus * root >= least or found.horizon + bonus >= least
 
 
 def scoped_direct(partition: bytes, identity: bytes, key: bytes) -> bytes:

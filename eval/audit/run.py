@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import BrokenExecutor
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -30,7 +31,7 @@ from eval.traffic import Problems, read_turns
 from fingerprint.conversation import Turn
 from fingerprint.embedding.base import TextEmbedder
 from fingerprint.hygiene import Prefixes, Prompt, prompt_of
-from store.judges import Judges
+from store.judges import GARBAGE, Judges
 from store.settings import StoreSettings
 from store.types import Policy, ReuseConfidence
 
@@ -159,8 +160,9 @@ def _audit(
             threads=options.threads,
             judges=judges,
         )
-        asyncio.run(go(walk))
-    timings["judge_s"] = time.perf_counter() - started
+        with _garbage_looked_for_seldom():
+            asyncio.run(go(walk))
+    timings["judge_s"], timings["asked_again"] = time.perf_counter() - started, walk.asked_again
     rows = sampler.rows(spool)
     inputs = Inputs(
         tally=tally,
@@ -182,6 +184,19 @@ def _audit(
     )
     spool.close()
     return Audit(report_of(inputs), rows, tally)
+
+
+@contextmanager
+def _garbage_looked_for_seldom() -> Iterator[None]:
+    """What is kept of texts is many small objects that refer to nothing."""
+    before = gc.get_threshold()
+    gc.freeze()
+    gc.set_threshold(GARBAGE)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
+        gc.unfreeze()
 
 
 def _judges(

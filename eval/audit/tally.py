@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from functools import lru_cache
+from hashlib import blake2b
 from typing import Final
+
+import msgspec
 
 from eval.audit.walk import KINDS, Outcome
 from eval.statistics import clustered
@@ -12,6 +14,8 @@ from fingerprint.conversation import Turn
 from fingerprint.facts import fingerprint_of
 from fingerprint.hygiene import estimated_tokens
 from fingerprint.language import language_of
+from fingerprint.text import utf8
+from store.bounded import Bounded
 
 __all__ = ["AGES", "Share", "Tally", "age_of"]
 
@@ -20,6 +24,7 @@ AGES: Final = (
     ("longer", float("inf")),
 )  # fmt: skip
 _BINS: Final = 20  # of the confidence
+_MEANINGS: Final = 100_000  # of turns, a hundred bytes each
 _STRETCHES: Final = 20  # of the log, in which the share is told
 
 
@@ -69,6 +74,7 @@ class Tally:
     def __init__(self, turns: int) -> None:
         """``turns`` is how many are expected: it sets the length of the stretches in which the share is told."""
         self.turns = 0
+        self._meanings: Bounded[bytes, tuple[str, str]] = Bounded(_MEANINGS)
         self.conversations: dict[int, int] = {}
         """Turns of each."""
         self.kinds: dict[str, Share] = {kind: Share(self.conversations) for kind in KINDS}
@@ -108,7 +114,7 @@ class Tally:
         self.served.add(conversation, served)
         for kind, share in self.kinds.items():
             share.add(conversation, kind == outcome.kind)
-        intent, language = _meaning(logged.turn.message.text, logged.turn)
+        intent, language = self._meaning(logged.turn)
         self.by_intent[intent].add(conversation, served)
         self.by_language[language].add(conversation, served)
         self.by_model[logged.record.model or "not told"].add(conversation, served)
@@ -127,6 +133,14 @@ class Tally:
             self.first_at = logged.time if self.first_at is None else min(self.first_at, logged.time)
             self.last_at = logged.time if self.last_at is None else max(self.last_at, logged.time)
         self._cost(outcome)
+
+    def _meaning(self, turn: Turn) -> tuple[str, str]:
+        key = _digest(turn)  # what is asked again and again is read once
+        found = self._meanings.get(key)
+        if found is None:
+            found = _meaning(turn.message.text, turn)
+            self._meanings[key] = found
+        return found
 
     def _cost(self, outcome: Outcome) -> None:
         logged, served = outcome.logged, outcome.served
@@ -151,7 +165,11 @@ class Tally:
                 self.seconds_at_stake += record.seconds
 
 
-@lru_cache(maxsize=20_000)
+def _digest(turn: Turn) -> bytes:
+    said = [(message.role, utf8(message.text), message.opaque) for message in turn.messages]
+    return blake2b(msgspec.msgpack.encode(said), digest_size=16, person=b"antiphon.tally").digest()
+
+
 def _meaning(text: str, turn: Turn) -> tuple[str, str]:
     """Intent and language of a turn, "other" where no rule says; never raises."""
     try:

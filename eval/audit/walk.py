@@ -25,7 +25,7 @@ from fingerprint.facts import direct_key
 from store.cache import Cache
 from store.judges import Judges
 from store.plain import plain_key
-from store.retrieval import Found
+from store.retrieval import ROUNDING, Found, could_be_chosen
 from store.settings import StoreSettings
 from store.types import Answer, Decision, Hit, Judgement, Policy, Query, ReuseConfidence
 
@@ -35,10 +35,10 @@ Kind: TypeAlias = Literal["exact", "reworded", "in context", "not sure", "new", 
 KINDS: Final[tuple[Kind, ...]] = (
     "exact", "reworded", "in context", "not sure", "new", "regenerate", "not looked up"
 )  # fmt: skip
-_AT_ONCE: Final = 8
-_UNWRITTEN: Final = 128  # entries that may wait to be written while nothing depends on them
-_LINGER_MS: Final = 10_000.0  # they are written when something does, or when there are so many
-_ROUNDING: Final = 1e-3  # the index keeps vectors in half precision
+_AT_ONCE: Final = 12  # looked up at a time
+_AHEAD: Final = 64  # turns whose outcome may wait for that of an earlier one
+_UNWRITTEN: Final = 48  # entries that may wait to be written while nothing depends on them
+_LINGER_MS: Final = 1_000.0  # they are written when something does, or when there are so many
 _STEP_S: Final = 1.0  # between turns of a log without times
 _LATIN_NEAREST, _OTHER_NEAREST = "en", "zh"  # the languages whose calibration holds in each vector space
 _BODY: Final = b"{}"
@@ -79,7 +79,7 @@ def store_settings(settings: StoreSettings, turns: int, threads: int) -> StoreSe
             "embed_deadline_ms": 60_000.0,
             "decide_deadline_ms": 60_000.0,
             "write_queue_size": 1_000_000,
-            "memory_mib": min(settings.memory_mib, 64.0),
+            "memory_mib": min(settings.memory_mib, 16.0),
             "max_entries": max(settings.max_entries, turns + 1),
             "decide_threads": threads,
             "write_linger_ms": _LINGER_MS,
@@ -141,8 +141,12 @@ class Walk:
         self._times: list[float] = []
         self._known: set[bytes] = set()  # exact keys that may be found
         self._under_way: deque[_Asked] = deque()
+        self._looked_up = 0
         self._unwritten: list[_Asked] = []
         self.failures: dict[str, int] = {}
+        self._corrected: set[str] = set()  # conversations in which something may not be served any more
+        self.asked_again = 0
+        """Turns that were looked up a second time, for an earlier turn's entry that was not there the first time."""
 
     async def run(self, admitted: Callable[[Admitted], None] | None = None) -> AsyncIterator[Outcome]:
         """Yield the outcome of every turn, in order. Raises `store.errors.StoreError` where no store can be made."""
@@ -176,6 +180,7 @@ class Walk:
             if one.correction:  # changes what may be served: everything before it first
                 while self._under_way:
                     yield await self._next(cache)
+                self._corrected.add(logged.conversation)
                 await cache.correct(query)
             asked.outcome = Outcome(number, logged, "not looked up", one.bypass)
         else:
@@ -187,7 +192,7 @@ class Walk:
                 yield await self._next(cache)
             await self._look_up(cache, asked)
         self._under_way.append(asked)
-        while len(self._under_way) >= self._at_once:
+        while self._looked_up >= self._at_once or len(self._under_way) >= min(_AHEAD, self._at_once * 8):
             yield await self._next(cache)
 
     async def _look_up(self, cache: Cache, asked: _Asked) -> None:
@@ -210,6 +215,7 @@ class Walk:
             await self._write(cache)
         asked.unseen = [*self._unwritten, *(other for other in self._under_way if other.task is not None)]
         asked.task = asyncio.create_task(self._search(cache, asked))
+        self._looked_up += 1
 
     async def _search(self, cache: Cache, asked: _Asked) -> tuple[Decision, Hit | None]:
         def found(near: Found) -> None:
@@ -243,7 +249,11 @@ class Walk:
         cosine = float(np.dot(one.vector, two.vector))
         if cosine < self._nearest[one.space == self._latin]:
             return False
-        if asked.found is None or cosine >= asked.found.horizon - _ROUNDING:
+        if asked.found is None:
+            return True
+        if not mine.turn.history and not mine.dates and asked.logged.conversation not in self._corrected:
+            return could_be_chosen(asked.found, cosine, root=not its.turn.history, count=self._policy.max_candidates)
+        if cosine >= asked.found.horizon - ROUNDING:
             return True
         # What hangs from the same node is found whatever its vector.
         return other.found is not None and asked.found.node is not None and asked.found.node == other.found.node
@@ -255,7 +265,9 @@ class Walk:
             return asked.outcome
         assert asked.task is not None
         decision, hit = await asked.task
+        self._looked_up -= 1
         if any(self._would_find(asked, other) for other in asked.unseen):
+            self.asked_again += 1
             await self._write(cache)
             decision, hit = await self._search(cache, asked)
         asked.unseen.clear()

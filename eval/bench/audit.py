@@ -34,7 +34,7 @@ from store.confidence import load, thresholds
 
 __all__ = ["main", "measure"]
 
-_LOOK_S: Final = 0.5
+_LOOK_S: Final = 2.0
 
 
 class _Enough(Exception):  # noqa: N818
@@ -42,7 +42,7 @@ class _Enough(Exception):  # noqa: N818
 
 
 class _Memory(threading.Thread):
-    """Looks every half second how much memory this process and those it started hold."""
+    """Looks every other second how much memory this process and those it started hold."""
 
     def __init__(self) -> None:
         super().__init__(name="antiphon-bench-memory", daemon=True)
@@ -56,7 +56,7 @@ class _Memory(threading.Thread):
             held = 0
             for process in (this, *this.children(recursive=True)):
                 with contextlib.suppress(psutil.Error):  # it has just ended
-                    held += process.memory_info().rss
+                    held += process.memory_full_info().pss
             self.peak_mib = max(self.peak_mib, held >> 20)
 
     def stop(self) -> int:
@@ -136,6 +136,7 @@ def measure(turns: int, *, threads: int, minutes: float | None, seed: int, keep:
         "reading_and_embedding_cpu_s": round(marks.get("judging_cpu", cpu_ended) - cpu, 1),
         "judging_cpu_ms_a_turn": round(1000 * (cpu_ended - marks["judging_cpu"]) / judged, 2) if marks else None,
         "embedded": timings.get("embedded"),
+        "looked_up_again": timings.get("asked_again"),
         "peak_memory_mib": memory.stop(),
         "load_average": [round(load_before, 1), round(os.getloadavg()[0], 1)],
         "kinds": {kind: kinds[kind] for kind in KINDS},

@@ -189,7 +189,7 @@ def _value(digits: str) -> str:
     return f"{float(digits):.12g}"
 
 
-@functools.lru_cache(maxsize=8192)
+@functools.lru_cache(maxsize=4096)
 def view(text: str, language: Language) -> View:
     """The view of one message; ``language`` is that of the conversation it stands in."""
     table, words = lexicon(language), word_table(language)

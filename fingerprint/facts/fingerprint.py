@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 from hashlib import blake2b
 from typing import Final
 
@@ -74,6 +75,7 @@ class Fingerprint(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     literal: str  # hex digest of the message without spaces, where no action, object or name could be read from it
 
 
+@lru_cache(maxsize=256)  # a turn is looked at when it is asked and when its answer is written
 def fingerprint_of(turn: Turn) -> Fingerprint:
     """The fingerprint of a turn. Never raises; linear in the length of its messages."""
     side = side_of(turn)
@@ -216,8 +218,11 @@ def _digest(text: str) -> str:
 
 
 def _poles(facts: Facts, words: Lexicon) -> tuple[str, ...]:
+    sides = {side for s in facts.focus for side in s.antonyms}
+    if not sides:
+        return ()
     names: dict[tuple[int, int], str] = {}
-    for form, sides in words.antonym_sides.items():
-        for side in sides:
+    for form, its in words.antonym_sides.items():
+        for side in its:
             names.setdefault(side, form)
-    return tuple(sorted({names[side] for s in facts.focus for side in s.antonyms}))[:_MOST]
+    return tuple(sorted({names[side] for side in sides}))[:_MOST]

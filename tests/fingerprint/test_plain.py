@@ -25,6 +25,8 @@ HOW = "How do I reset my router?"
         "Sorry to bother you. How do I reset my router?",
         "Can you help me? How do I reset my router, please?",
         "Please help me: how do I reset my router",
+        "Good morning! How do I reset my router?",
+        "Good evening, how do I reset my router? Thanks!",
     ],
 )
 def test_an_english_question_is_the_same_with_courtesies(text: str) -> None:
@@ -41,6 +43,9 @@ def test_an_english_question_is_the_same_with_courtesies(text: str) -> None:
         ("List the planets", "Hi! list the planets"),
         ("js get last element of an array", "Please help me: js get last element of an array"),
         ("My router is off. How do I start it?", "Hi! My router is off. How do I start it? Thanks."),
+        ("My cake sank in the middle. Why?", "Quick question: my cake sank in the middle. Why?"),
+        ("怎么重置路由器？", "晚上好！怎么重置路由器？"),
+        ("What is the difference between == and is?", "Hi! What is the difference between == and is? Thanks!"),
     ],
 )
 def test_so_is_one_in_chinese_an_order_or_a_story(one: str, other: str) -> None:
@@ -58,6 +63,16 @@ def test_so_is_one_in_chinese_an_order_or_a_story(one: str, other: str) -> None:
         ("Good Morning, Vietnam plot", "Vietnam plot"),
         ("Good morning! What should I eat now?", "Good evening! What should I eat now?"),
         ("早上好，现在该吃什么？", "晚上好，现在该吃什么？"),
+        ("Good morning! How do I get to work?", "How do I get to work now?"),
+        ("Good morning! What should I wear?", "Good evening! What should I wear?"),
+        ("Good morning! How do I fall asleep?", "Good evening! How do I fall asleep?"),
+        ("Good morning! How can I get there by bus?", "Good evening! How can I get there by bus?"),
+        ("早上好！怎么去机场，坐车吗？", "晚上好！怎么去机场，坐车吗？"),
+        ("Good morning", "Good evening"),
+        ("I is the current here", "i is the current here"),
+        ("x = 5 is odd. Thanks!", "x = 5 is odd."),
+        ("What is a <= b?", "What is a < b?"),
+        ("The Who sang it", "the who sang it"),
         ("Hello, Goodbye chords and text", "Goodbye chords and text"),
         ("Hello, world in Python", "world in Python"),
         ("Hey, Arnold! who is the voice actor?", "Arnold! who is the voice actor?"),

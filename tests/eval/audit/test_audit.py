@@ -275,13 +275,14 @@ async def through_the_cache(
     return found
 
 
-@pytest.mark.parametrize("depth", [32, 3])
+@pytest.mark.parametrize(("depth", "count", "corrections"), [(32, 8, True), (3, 8, True), (8, 1, True), (4, 2, False)])
 @pytest.mark.parametrize("seed", [1])
 def test_asking_several_at_a_time_decides_what_the_cache_decides_one_by_one(
-    tmp_path: Path, seed: int, depth: int
+    tmp_path: Path, seed: int, depth: int, count: int, corrections: bool
 ) -> None:
-    path = written(tmp_path, a_random_log(90, seed))
-    policy = Policy(answer=0.97, verify=0.9)
+    log = [one for one in a_random_log(90, seed) if corrections or "wrong" not in one.messages[-1]["content"]]
+    path = written(tmp_path, log)
+    policy = Policy(answer=0.97, verify=0.9, max_candidates=count)
     several = outcomes(path, tmp_path / "a", Letters(), Nearest(), policy, at_once=12, depth=depth)
     single = outcomes(path, tmp_path / "b", Letters(), Nearest(), policy, at_once=1, depth=depth)
     assert what_was_decided(several) == what_was_decided(single)
