@@ -12,6 +12,7 @@ from fingerprint.facts.extract import Facts
 from fingerprint.facts.relation import Relation
 from fingerprint.facts.rules import comparison_of, message_relations, replaced_words
 from fingerprint.facts.sides import Side
+from fingerprint.facts.tables import lexicon
 
 __all__ = ["context_relations"]
 
@@ -38,11 +39,29 @@ def context_relations(a: Turn, b: Turn, one: Side, two: Side) -> list[Relation]:
             return [
                 Relation("context", "conflict", "The turn leans on what was said before, and that was something else.")
             ]
+    elif _points_elsewhere(one, two) or _points_elsewhere(two, one):
+        return [
+            Relation("context", "conflict", "One turn names what the other only points at, and that is something else.")
+        ]
     return [
         Relation(
             "context", "compatible", "What was said before differs in words only, or in what the turn does not rely on."
         )
     ]
+
+
+def _points_elsewhere(pointing: Side, naming: Side) -> bool:
+    """Whether one turn says nearly nothing itself and points back ("its advantages"), and the other, which nothing was
+    said before, names a matter ("of renewable energy") that the first one's conversation has no word of."""
+    last = pointing.last
+    if not last.elliptic or not pointing.history or naming.last.elliptic or naming.history:
+        return False
+    if len(last.content) > _POINTING or last.literals.quoted or last.literals.given or last.literals.code:
+        return False
+    if lexicon(last.language).anaphora.search(last.folded) is None:
+        return False
+    named = naming.last.content - last.content
+    return bool(named) and not any(named & facts.content for _, facts in pointing.history)
 
 
 def _other_offer(a: Side, b: Side) -> bool:
@@ -97,6 +116,7 @@ def _alike(a: Facts, b: Facts) -> bool:
 
 # Facts of an exchange before the last one that later turns seldom rely on: another name, date or version in passing.
 _PASSING = frozenset({"entities", "dates", "versions", "options", "question", "quoted_text", "symbols", "format"})
+_POINTING = 2  # content words at most of a message that says nothing without what it points at
 _LAST_EXCHANGE = 2  # how many messages before the last one make up the exchange it follows
 _AMOUNTS = frozenset({"how_much", "how_many"})
 

@@ -213,3 +213,35 @@ def test_long_messages_are_compared(unit: str) -> None:
     other = (unit * 100_000)[:99_990] + "x" * 10
     assert "given_text" in objecting(turn(one), turn(other))
     assert objecting(turn(one), turn(one)) == ()
+
+
+@pytest.mark.parametrize(
+    ("pointing", "naming", "objects"),
+    [
+        (
+            ("What is a virtual machine?", "A computer in software.", "What are its advantages?"),
+            ("Explain the advantages of renewable energy.",),
+            True,
+        ),
+        (
+            ("What is renewable energy?", "Energy from sun and wind.", "What are its advantages?"),
+            ("Explain the advantages of renewable energy.",),
+            False,
+        ),
+        (
+            ("What is a virtual machine?", "A computer in software.", "What are its advantages?"),
+            ("What are the advantages?",),
+            False,
+        ),
+        (
+            ("Hello!", "How can I help?", "What are the advantages of renewable energy?"),
+            ("Explain the advantages of renewable energy.",),
+            False,
+        ),
+    ],
+)
+def test_what_a_turn_points_at_must_be_what_the_other_names(
+    pointing: tuple[str, ...], naming: tuple[str, ...], objects: bool
+) -> None:
+    for one, other in ((pointing, naming), (naming, pointing)):
+        assert ("context" in objecting(turn(*one), turn(*other))) == objects
