@@ -38,7 +38,8 @@ _BEGINS: Final = _ASKS | frozenset(_EN["tells"].split())
 _HEADS: Final = _BEGINS | frozenset(_EN["heads"].lower().split())
 _EN_BEGIN: Final = rf"(?:{'|'.join(sorted(map(re.escape, _BEGINS), key=len, reverse=True))})(?![\w'])"
 _ZH_BEGIN: Final = rf"(?:{_either('openers')})?(?:{'|'.join(sorted(_ZH['asks'].split(), key=len, reverse=True))})"
-_BEGIN: Final = rf"(?=(?i:{_EN_BEGIN})|{_ZH_BEGIN})"
+_LABELS: Final = rf"(?:{'|'.join(map(re.escape, _EN['labels'].split()))}): "
+_BEGIN: Final = rf"(?=(?i:{_LABELS}{_EN_BEGIN})|(?i:{_EN_BEGIN})|[Mm]y [a-z]|{_ZH_BEGIN})"
 # Behind it begins a new sentence; behind a comma (or a colon, where nothing but an announcement stands before it) or
 # nothing, a question or an order.
 _GREETING: Final = re.compile(
@@ -56,6 +57,8 @@ _PLEASE_LAST: Final = re.compile(rf", (?:{_either('please')})(?=[.?]?$)")
 _THANKS: Final = re.compile(
     rf"(?<=[.?!。？！]) ?(?:{_either('thanks')})(?: (?:{'|'.join(_EN['in_advance'])}))?[.!。！]?$"
 )
+_LABEL: Final = re.compile(rf"(?i:{_LABELS})(?=(?i:{_EN_BEGIN}))")
+_I: Final = re.compile(rf"[Ii] (?:{'|'.join(_EN['head_i'].split())})\b")
 _FIRST: Final = re.compile(r"[^\W\d_]+(?:'[a-z]+)?")
 _HAN: Final = re.compile("[\u3400-\u9fff]")
 _CHINESE_ASKS: Final = re.compile("[什怎哪谁几吗呢]|为何|如何|多少|是否|能否|可否")
@@ -87,17 +90,19 @@ def plain(text: str) -> str | None:
         left = less
     else:
         return None
-    if _HANDED_OVER.search(left) or _ABOUT_WORDS.search(left):
+    label = _LABEL.match(left)
+    begin = label.end() if label else 0
+    if _HANDED_OVER.search(left, begin) or _ABOUT_WORDS.search(left):
         return None
-    word = _FIRST.match(left)
+    word = _FIRST.match(left, begin)
     first = word[0].lower() if word else ""
     han = len(_HAN.findall(left))
     asks = first in _ASKS or (han > 0 and _CHINESE_ASKS.search(left) is not None)
     if not asks and _OPERATORS.search(left):
         return None
     left = (_END if asks else _STOP).sub("", left)
-    if first in _HEADS:
-        left = left[:1].lower() + left[1:]
+    if first in _HEADS or _I.match(left):
+        left = left[:begin].lower() + left[begin : begin + 1].lower() + left[begin + 1 :]
     words = len(_HAN.sub(" ", left).split()) + han // 2
     return left if words >= (_LEAST_CHINESE if han else _LEAST_WORDS) else None
 
