@@ -3,8 +3,9 @@
 Two messages at one place of a conversation that are plainly the same have the same answer; no model need be asked.
 So only what means nothing whatever stands beside it is taken away: a greeting, a preface ("quick question:"), thanks, a
 please before a question or an order, a final full stop, the question mark of a sentence that is a question without it,
-its first capital. Everything else, case included, stays; and where the words themselves may be the matter (a text to
-translate, what is polite, how many words), where something is laid out, quoted or handed over, nothing is said at all.
+its first capital. Everything else, case included, stays. Where something is quoted or handed over only what stands
+before it all is taken away; where the words themselves may be the matter (a text to translate, what is polite, how many
+words), or something is laid out, nothing is said at all.
 """
 
 from __future__ import annotations
@@ -70,7 +71,12 @@ _HANDED_OVER: Final = re.compile("[:：\"`“”‘’「」『』{}\\\\]|(?:^|\
 _OPERATORS: Final = re.compile("[<>=|]")  # of a question they are words, elsewhere they may be something to be read
 _ABOUT_WORDS: Final = re.compile("|".join(table["words"] for table in (_EN, _ZH)), re.IGNORECASE)
 _MINDED: Final = re.compile(
-    r"please|thank|greet|polite|courte|manner|friendl|hello|\bhi\b|谢|问候|礼貌|你好|您好|请字", re.IGNORECASE
+    r"please|thank|greet|polite|courte|manner|friendl|hello|\bhi\b|谢|问候|礼貌|你好|您好|请字"
+    # The message itself is what is worked on:
+    r"|translat|rewrit|rephras|paraphras|proofread|grammar|spell|summar|classif|categor|sentiment|\btone\b|label|echo"
+    r"|(?<!not )(?<!n't )(?<!never )repeat"
+    r"|revers|transcri|tokeni|\bcount\b|extract|翻译|改写|润色|校对|纠|语法|总结|摘要|分类|情感|语气|复述|重复|提取",
+    re.IGNORECASE,
 )
 
 
@@ -92,8 +98,11 @@ def plain(text: str) -> str | None:
         return None
     label = _LABEL.match(left)
     begin = label.end() if label else 0
-    if _HANDED_OVER.search(left, begin) or _ABOUT_WORDS.search(left):
+    if _ABOUT_WORDS.search(left):
         return None
+    if _HANDED_OVER.search(left, begin):
+        # To the letter, and only where nothing was taken from its end: that may be part of what is handed over.
+        return left if text.rstrip(" ").endswith(left) and len(left.split()) >= _LEAST_WORDS else None
     word = _FIRST.match(left, begin)
     first = word[0].lower() if word else ""
     han = len(_HAN.findall(left))
@@ -109,7 +118,8 @@ def plain(text: str) -> str | None:
 
 @lru_cache(maxsize=256)
 def minds_courtesies(instructions: str) -> bool:
-    """Whether a system prompt speaks of courtesies, so that they may matter to the answer."""
+    """Whether a system prompt speaks of courtesies, or of something to be done with the message itself (to translate
+    it): they may matter to the answer then."""
     return _MINDED.search(instructions) is not None
 
 

@@ -11,14 +11,14 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from fingerprint.conversation import Turn
+from fingerprint.conversation import Message, Turn
 from fingerprint.embedding.base import Embedding
 from fingerprint.facts import direct_key
 from store.counters import BreakerState, Failures
 from store.embedding import EmbeddingService, EmbeddingUnavailable
 from store.pool import Unanswered
 from store.stages import staged
-from store.window import Context, ContextStrategy, ContextVectors, context_name, context_of, window_vector
+from store.window import Context, ContextStrategy, ContextVectors, context_name, context_of, said, window_vector
 from store.writer import Writer
 from store.writes import Followers, VectorsWrite
 
@@ -191,7 +191,7 @@ class Vectors:
                 )
             )
         if answer.strip() and self._rounds:
-            service.prefetch([answer])  # the next turn's window needs it
+            service.prefetch([said(Message("assistant", answer))])  # the next turn's window needs it
 
 
 def _in_space(context: Context, embedded: Sequence[Embedding | None], space: str) -> ContextVectors:

@@ -24,14 +24,24 @@ from fingerprint.conversation import Message, Turn
 from fingerprint.facts.topics import Round, relevant_rounds, rounds_of, summary_of
 from store.settings import ContextStrategy
 
-__all__ = ["Context", "ContextStrategy", "ContextVectors", "context_name", "context_of", "cosine", "window_vector"]
+__all__ = [
+    "Context",
+    "ContextStrategy",
+    "ContextVectors",
+    "context_name",
+    "context_of",
+    "cosine",
+    "said",
+    "window_vector",
+]
 
 Floats = NDArray[np.float32]
 
 DECAY: Final = 0.6
 """Weight of a round against the one after it: of five rounds the last carries 43 %, the first 6 %."""
 
-_MADE_BY: Final = "1"  # raise it whenever a strategy takes other texts from the same conversation
+_REPLY: Final = 120  # characters
+_MADE_BY: Final = "2"  # raise it whenever a strategy takes other texts from the same conversation
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +87,7 @@ def context_of(turn: Turn, strategy: ContextStrategy, rounds: int, *, cut: bool 
         return Context((), "", fresh=False)
     counting = relevant_rounds(turn, rounds) if cut else rounds_of(turn.history, rounds)
     window = tuple(
-        (message.text, DECAY**age) for age, round_ in enumerate(counting) for message in reversed(round_.messages)
+        (said(message), DECAY**age) for age, round_ in enumerate(counting) for message in reversed(round_.messages)
     )
     if not window:
         return Context((), "", fresh=True)
@@ -87,6 +97,12 @@ def context_of(turn: Turn, strategy: ContextStrategy, rounds: int, *, cut: bool 
     elif strategy == "summary":
         topic = summary_of(_before(turn, counting))
     return Context(window, topic, fresh=False)
+
+
+def said(message: Message) -> str:
+    """What of a message counts in a context: of a reply its beginning, which says what it is about. A whole one would
+    keep the embedder busy for a tenth of a second while turns wait."""
+    return message.text[:_REPLY] if message.role == "assistant" else message.text
 
 
 def _before(turn: Turn, counting: Sequence[Round]) -> Sequence[Message]:

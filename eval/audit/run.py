@@ -28,12 +28,13 @@ from eval.audit.vectors import KeptVectors
 from eval.audit.walk import Outcome, Walk
 from eval.report import Report
 from eval.traffic import Problems, read_turns
-from fingerprint.conversation import Turn
+from fingerprint.conversation import Message, Turn
 from fingerprint.embedding.base import TextEmbedder
 from fingerprint.hygiene import Prefixes, Prompt, prompt_of
 from store.judges import GARBAGE, Judges
 from store.settings import StoreSettings
 from store.types import Policy, ReuseConfidence
+from store.window import said
 
 __all__ = ["Audit", "Options", "audit"]
 
@@ -234,9 +235,9 @@ def _texts(turn: Turn, answer: str | None, options: Options) -> Iterator[str]:
         if message.role == "user":
             rounds -= 1
         if message.text.strip() and (message.role == "user" or (message.role == "assistant" and options.replies)):
-            yield message.text
+            yield said(message)
     if options.replies and answer and answer.strip():
-        yield answer
+        yield said(Message("assistant", answer))
 
 
 def _see(prefixes: Prefixes, outcome: Outcome) -> None:

@@ -152,12 +152,26 @@ def test_a_text_that_is_handed_over_keeps_its_courtesies(text: str, end: str) ->
         "How long is a  b as characters?",
         "What is\ta tab for?",
         "Hi!\nHow do I reset my router?",
-        "What does `a` do in that?",
         "How is 'a' pronounced there?",
     ],
 )
-def test_what_is_laid_out_or_quoted_is_not_touched(text: str) -> None:
+def test_what_is_laid_out_is_not_touched(text: str) -> None:
     assert plain(text) is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "What does `a` do in that?",
+        'replace every "foo" with "bar" in all .txt files, from the command line',
+        "Uncaught TypeError: Cannot read properties of null (reading 'x') in Chrome.",
+    ],
+)
+def test_around_what_is_quoted_only_a_courtesy_before_it_is_taken_away(text: str) -> None:
+    assert plain(text) == text
+    assert plain(f"Hi! {text}") == text
+    assert plain(f"Sorry to bother you. {text}") == text
+    assert plain(f"{text} Thanks!") != text
 
 
 @pytest.mark.parametrize(
@@ -174,6 +188,11 @@ def test_where_too_little_or_too_much_is_left_nothing_is_said(text: str) -> None
         ("If the user doesn't say please, refuse.", True),
         ("Answer in the language in which the user greets you.", True),
         ("用户问候你时要礼貌地回应。", True),
+        ("Translate whatever the user writes into French.", True),
+        ("Classify the user's message.", True),
+        ("Keep to the question, and do not repeat it. You are an account manager.", False),
+        ("First repeat the question, then answer.", True),
+        ("把用户的话翻译成英文。", True),
     ],
 )
 def test_instructions_that_speak_of_courtesies_are_noticed(instructions: str, minds: bool) -> None:
