@@ -16,7 +16,7 @@ from functools import lru_cache
 from importlib import resources
 from typing import Any, Final
 
-__all__ = ["minds_courtesies", "plain"]
+__all__ = ["is_material", "minds_courtesies", "plain"]
 
 _LONGEST: Final = 300  # characters; in a longer message a courtesy is the least of what may differ
 _LEAST_WORDS: Final = 3  # of what is left; less than that stands for too much
@@ -40,11 +40,18 @@ _HEADS: Final = _BEGINS | frozenset(_EN["heads"].lower().split())
 _EN_BEGIN: Final = rf"(?:{'|'.join(sorted(map(re.escape, _BEGINS), key=len, reverse=True))})(?![\w'])"
 _ZH_BEGIN: Final = rf"(?:{_either('openers')})?(?:{'|'.join(sorted(_ZH['asks'].split(), key=len, reverse=True))})"
 _LABELS: Final = rf"(?:{'|'.join(map(re.escape, _EN['labels'].split()))}): "
-_BEGIN: Final = rf"(?=(?i:{_LABELS}{_EN_BEGIN})|(?i:{_EN_BEGIN})|[Mm]y [a-z]|{_ZH_BEGIN})"
+# A title has capitals: "Hello, Is It Me You're Looking For".
+_BEGIN: Final = rf"(?![A-Z][\w']* (?!I\b)[A-Z][a-z])(?=(?i:{_LABELS}{_EN_BEGIN})|(?i:{_EN_BEGIN})|{_ZH_BEGIN})"
+_BEGINS_WITH: Final = re.compile(_BEGIN)
 # Behind it begins a new sentence; behind a comma (or a colon, where nothing but an announcement stands before it) or
 # nothing, a question or an order.
+_PLAINLY: Final = (
+    rf"(?=[a-z]|(?:{'|'.join(_EN['plainly'].split())})\b|[{_ZH['plainly'].replace(' ', '')}]"
+    rf"|{_either('prefaces')}|{_BEGIN})"
+)
 _GREETING: Final = re.compile(
-    rf"(?:{_either('greetings')})(?:[.!] +(?=[^\W\d_])|[！。!] *(?=[^\W\d_])|,? +{_BEGIN}|[,，] *{_BEGIN})"
+    rf"(?:{_either('greetings')})(?:[.!] +{_PLAINLY}|[！。!] *{_PLAINLY}"
+    rf"|,? +{_BEGIN}|[,，] *{_BEGIN}|, +(?=[Mm]y [a-z]))"
 )
 _PREFACE: Final = re.compile(
     rf"(?:{_either('prefaces')})(?:[.!?] +(?=[^\W\d_])|[！。？] *(?=[^\W\d_])|[,:] +{_BEGIN}|[，：] *{_BEGIN})"
@@ -60,7 +67,7 @@ _THANKS: Final = re.compile(
 )
 _LABEL: Final = re.compile(rf"(?i:{_LABELS})(?=(?i:{_EN_BEGIN}))")
 _I: Final = re.compile(rf"[Ii] (?:{'|'.join(_EN['head_i'].split())})\b")
-_FIRST: Final = re.compile(r"[^\W\d_]+(?:'[a-z]+)?")
+_FIRST: Final = re.compile(r"[^\W\d_]+(?:'[a-z]+)?(?![.\w(\[-])")
 _HAN: Final = re.compile("[\u3400-\u9fff]")
 _CHINESE_ASKS: Final = re.compile("[什怎哪谁几吗呢]|为何|如何|多少|是否|能否|可否")
 # Behind a word only: "What is 5!?" asks for a factorial, and "??" may be an operator.
@@ -70,14 +77,17 @@ _LAID_OUT: Final = re.compile(r"[^\S ]|  ")
 _HANDED_OVER: Final = re.compile("[:：\"`“”‘’「」『』{}\\\\]|(?:^|\\s)'|'(?:\\s|$)")
 _OPERATORS: Final = re.compile("[<>=|]")  # of a question they are words, elsewhere they may be something to be read
 _ABOUT_WORDS: Final = re.compile("|".join(table["words"] for table in (_EN, _ZH)), re.IGNORECASE)
-_MINDED: Final = re.compile(
-    r"please|thank|greet|polite|courte|manner|friendl|hello|\bhi\b|谢|问候|礼貌|你好|您好|请字"
-    # The message itself is what is worked on:
-    r"|translat|rewrit|rephras|paraphras|proofread|grammar|spell|summar|classif|categor|sentiment|\btone\b|label|echo"
-    r"|(?<!not )(?<!n't )(?<!never )repeat"
-    r"|revers|transcri|tokeni|\bcount\b|extract|翻译|改写|润色|校对|纠|语法|总结|摘要|分类|情感|语气|复述|重复|提取",
-    re.IGNORECASE,
-)
+
+
+def _any_of(*names: str) -> re.Pattern[str]:
+    return re.compile("|".join(table[name] for table in (_EN, _ZH) for name in names), re.IGNORECASE)
+
+
+_MINDED: Final = _any_of("minded", "material", "instructed")
+_MATERIAL: Final = _any_of("material")
+_WANTS_A_TEXT: Final = _any_of("wants")
+_SENTENCE_END: Final = re.compile(r"(?<=[.?!]) +|(?<=[。？！]) *")
+_LATER_HANDED_OVER: Final = re.compile('[.?!。？！] .*[:："“「『]|[:：]$')
 
 
 @lru_cache(maxsize=4096)
@@ -98,10 +108,13 @@ def plain(text: str) -> str | None:
         return None
     label = _LABEL.match(left)
     begin = label.end() if label else 0
-    if _ABOUT_WORDS.search(left):
+    if _ABOUT_WORDS.search(left, begin):
         return None
     if _HANDED_OVER.search(left, begin):
-        # To the letter, and only where nothing was taken from its end: that may be part of what is handed over.
+        # To the letter, and only where nothing was taken from its end: that may be part of what is handed over; as may
+        # be what stands before it, unless it is a sentence with it.
+        if _LATER_HANDED_OVER.search(left, begin):
+            return None
         return left if text.rstrip(" ").endswith(left) and len(left.split()) >= _LEAST_WORDS else None
     word = _FIRST.match(left, begin)
     first = word[0].lower() if word else ""
@@ -116,11 +129,18 @@ def plain(text: str) -> str | None:
     return left if words >= (_LEAST_CHINESE if han else _LEAST_WORDS) else None
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=1024)
 def minds_courtesies(instructions: str) -> bool:
     """Whether a system prompt speaks of courtesies, or of something to be done with the message itself (to translate
     it): they may matter to the answer then."""
     return _MINDED.search(instructions) is not None
+
+
+@lru_cache(maxsize=1024)
+def is_material(said: str, *, reply: bool) -> bool:
+    """Whether what was said earlier makes the next message something to be worked on ("Translate all I write"); with
+    ``reply`` it is the assistant's, who may ask for a text."""
+    return (_WANTS_A_TEXT if reply else _MATERIAL).search(said) is not None
 
 
 def _less(text: str) -> str:
@@ -134,6 +154,16 @@ def _less(text: str) -> str:
         return text[greeted.end() :]
     for form in (_THANKS, _PLEASE_LAST):
         found = form.search(text)
-        if found is not None and found.start() > 0:
+        if found is not None and found.start() > 0 and _ends_in_a_question(text[: found.start()]):
             return text[: found.start()] + text[found.end() :]
     return text
+
+
+def _ends_in_a_question(text: str) -> bool:
+    """Whether a text is one sentence, or a story and then the only question or order: behind "Is this polite? Send it."
+    a thank-you belongs to what is asked about."""
+    *before, last = [part for part in _SENTENCE_END.split(text) if part]
+    if not before:
+        return True
+    asks = last.endswith(("?", "？")) or _BEGINS_WITH.match(last) is not None
+    return asks and not any(part.endswith(("?", "？")) for part in before)

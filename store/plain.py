@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from fingerprint.conversation import Turn
 from fingerprint.keys import canonical, dated_key, digest
-from fingerprint.plain import minds_courtesies, plain
+from fingerprint.plain import is_material, minds_courtesies, plain
 
 __all__ = ["plain_key"]
 
@@ -18,6 +18,11 @@ def plain_key(turn: Turn, partition: bytes, identity: bytes, dates: str) -> byte
     if turn.message.opaque:
         return None
     if any(message.opaque or minds_courtesies(message.text) for message in turn.system):
+        return None
+    last = next((m for m in reversed(turn.history) if m.role == "assistant"), None)
+    if last is not None and is_material(last.text, reply=True):
+        return None
+    if any(is_material(m.text, reply=False) for m in turn.history if m.role != "assistant"):
         return None
     text = plain(turn.message.text)
     if text is None:

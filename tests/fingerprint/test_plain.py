@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fingerprint.plain import minds_courtesies, plain
+from fingerprint.plain import is_material, minds_courtesies, plain
 
 HOW = "How do I reset my router?"
 
@@ -79,6 +79,27 @@ def test_so_is_one_in_chinese_an_order_or_a_story(one: str, other: str) -> None:
         ("label: how do I list all files? Thanks!", "label: how do I list all files?"),
         ("Hey, My Vitriol albums in order", "My Vitriol albums in order"),
         ("Good morning! How much sleep do I need?", "Good evening! How much sleep do I need?"),
+        ("Hello! Magazine owner and editor", "Magazine owner and editor"),
+        ("Hey! Jude chords in G", "Jude chords in G"),
+        ("Hello, Is It Me You're Looking For chords", "Is It Me You're Looking For chords"),
+        ("Please Tell Me Why chords", "Tell Me Why chords"),
+        ("你好！李焕英的导演是谁？", "李焕英的导演是谁？"),
+        ("Hello, how are you in Italian?", "How are you in Italian?"),
+        ("What is Japanese for one beer, please?", "What is Japanese for one beer?"),
+        ("你好，怎么用日文表达", "怎么用日文表达"),
+        ("Can you make this nicer? Send the file, please.", "Can you make this nicer? Send the file."),
+        (
+            "Is this passive aggressive? I will do it myself. Thanks.",
+            "Is this passive aggressive? I will do it myself.",
+        ),
+        ("What does he want? He wrote I am busy. Thanks.", "What does he want? He wrote I am busy."),
+        ("Hello! We are closed until May. Improve this.", "We are closed until May. Improve this."),
+        ("Hi! How many tokens is this prompt?", "How many tokens is this prompt?"),
+        ("Hi! User: how do I reset it? Bot:", "User: how do I reset it? Bot:"),
+        ("Good morning! How much insulin do I take?", "Good evening! How much insulin do I take?"),
+        ("Good morning! How do I get to the airport?", "How do I get to the airport?"),
+        ("Is.na in R not found, why", "is.na in R not found, why"),
+        ("What is matched by ab?", "What is matched by ab."),
         ("go: there is more?", "there is more?"),
         ("Hello, Goodbye chords and text", "Goodbye chords and text"),
         ("Hello, world in Python", "world in Python"),
@@ -169,7 +190,6 @@ def test_what_is_laid_out_is_not_touched(text: str) -> None:
 )
 def test_around_what_is_quoted_only_a_courtesy_before_it_is_taken_away(text: str) -> None:
     assert plain(text) == text
-    assert plain(f"Hi! {text}") == text
     assert plain(f"Sorry to bother you. {text}") == text
     assert plain(f"{text} Thanks!") != text
 
@@ -192,11 +212,32 @@ def test_where_too_little_or_too_much_is_left_nothing_is_said(text: str) -> None
         ("Classify the user's message.", True),
         ("Keep to the question, and do not repeat it. You are an account manager.", False),
         ("First repeat the question, then answer.", True),
+        ("You are a help desk. Say what you are not sure of.", False),
+        ("You are a text completion engine.", True),
+        ("Return the message in upper case.", True),
+        ("Match the user's register.", True),
+        ("You are a Linux terminal.", True),
+        ("为对话生成标题", True),
         ("把用户的话翻译成英文。", True),
     ],
 )
 def test_instructions_that_speak_of_courtesies_are_noticed(instructions: str, minds: bool) -> None:
     assert minds_courtesies(instructions) == minds
+
+
+@pytest.mark.parametrize(
+    ("said", "reply", "material"),
+    [
+        ("Translate everything I write into French.", False, True),
+        ("I'll send you emails. Proofread each.", False, True),
+        ("把我写的都翻译成英文", False, True),
+        ("How do I reset my router?", False, False),
+        ("Give me the sentence you want to translate.", True, True),
+        ("Hold the button for ten seconds.", True, False),
+    ],
+)
+def test_what_makes_the_next_message_a_text_to_work_on_is_noticed(said: str, reply: bool, material: bool) -> None:
+    assert is_material(said, reply=reply) == material
 
 
 WORDS = st.sampled_from(
