@@ -157,6 +157,8 @@ async def test_an_answer_that_has_to_be_asked_for_more_often_is_not_served_befor
 
 async def test_a_message_that_an_earlier_turn_made_a_text_to_work_on_keeps_its_courtesies(cache: Cache) -> None:
     before = ("Translate everything I write into French.", "Gladly.")
+    await answered(cache, ask(before[0]), before[1])
+    await answered(cache, ask("I have a question."), "Go on.")
     await answered(cache, ask(*before, Q), "Comment réinitialiser mon routeur ?")
     assert await plainly(cache, ask(*before, WRAPPED)) is None
     await answered(cache, ask("I have a question.", "Go on.", Q), A)
