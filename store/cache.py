@@ -730,7 +730,7 @@ class Cache:
         return None if vetoes else replace(hit, kind="same_place")
 
     @staged("retrieve", lambda chosen: {"candidates": len(chosen)})
-    async def _candidates(self, query: Query, told: Callable[[Found], None] | None) -> list[Candidate]:
+    async def _candidates(self, query: Query, told: Callable[[Found], None] | None = None) -> list[Candidate]:
         began = time.monotonic()
         message = await self._vectors.of_message(query.turn)
         spent_s = time.monotonic() - began

@@ -87,7 +87,11 @@ def test_a_head_that_does_not_come_to_its_end_is_given_up(backend: Plain) -> Non
         with socket.create_connection(("127.0.0.1", proxy.port), timeout=20) as client:
             for _ in range(2):
                 client.sendall(b"GET /antiphon/health HTTP/1.1\r\nHost: localhost\r\n\r\n")
-                assert client.recv(4096).startswith(b"HTTP/1.1 200 ")
+                got = b""
+                while not got.endswith(b"}"):  # head and body may come apart
+                    assert (piece := client.recv(4096))
+                    got += piece
+                assert got.startswith(b"HTTP/1.1 200 ")
                 time.sleep(0.5)
             client.sendall(b"GET /antiphon/health HTTP/1.1\r\n")
             assert client.recv(4096).startswith(b"HTTP/1.1 408 ")
