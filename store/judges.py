@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import copyreg
 import gc
+import os
 import signal
+import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor, wait
 from dataclasses import fields
 from functools import partial
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
+from multiprocessing.process import BaseProcess
 from operator import attrgetter
 from types import TracebackType
 from typing import Any, Final, Self
@@ -77,12 +80,21 @@ class Judges:
 def _start(make: Callable[[], ReuseConfidence]) -> None:
     global _confidence
     _pickle_plainly()
+    parent = parent_process()
+    if parent is not None:
+        threading.Thread(target=_end_with, args=(parent,), name="antiphon-judge-watch", daemon=True).start()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the main process's to handle
     one_thread()
     _confidence = make()
     # What is kept of texts is many small objects that refer to nothing: looking through them all finds no garbage.
     gc.freeze()
     gc.set_threshold(GARBAGE)
+
+
+def _end_with(parent: BaseProcess) -> None:
+    """Killed, the main process closes nothing: its judges would wait for work for ever."""
+    parent.join()
+    os._exit(1)
 
 
 def _pickle_plainly() -> None:

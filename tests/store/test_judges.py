@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from concurrent.futures import BrokenExecutor
 
+import psutil
 import pytest
 
 from fingerprint.conversation import Message, Turn
@@ -44,6 +47,21 @@ def test_another_process_decides_as_this_one_does() -> None:
         there = judges.executor.submit(judges.work(query, near, POLICY, thorough=True)).result(60)
         assert [j.objections != () for j in there.judgements] == [False, True]
         assert there.entry_id == "what does grep -v do?"
+
+
+def test_judges_end_with_a_process_that_is_killed() -> None:
+    program = (
+        "import time; from store.judges import Judges; from tests.store.test_judges import near_enough; "
+        "judges = Judges(1, near_enough); judges.version(); print(*judges.executor._processes, flush=True); "
+        "time.sleep(600)"
+    )
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) as main:
+        assert main.stdout is not None
+        judge = psutil.Process(int(main.stdout.readline()))
+        assert judge.is_running()
+        main.kill()
+        main.wait(30)
+    judge.wait(30)
 
 
 def test_judges_without_a_model_say_so() -> None:
