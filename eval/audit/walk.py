@@ -184,33 +184,52 @@ class Walk:
                 await cache.correct(query)
             asked.outcome = Outcome(number, logged, "not looked up", one.bypass)
         else:
-            if query.semantic:
-                (asked.vector,) = self._vectors.encode([logged.turn.message.text])
-                asked.direct = direct_key(query.turn)
-                asked.plain = plain_key(query.turn, query.partition, query.identity, query.dates)
-            while any(self._depends(asked, other) for other in self._under_way if other.task is not None):
+            known = query.exact_key in self._known  # most of what is asked again: no vector is needed
+            if not known:
+                self._prepare(asked)
+            while self._must_wait(asked):
                 yield await self._next(cache)
-            await self._look_up(cache, asked)
+            if not await self._by_its_key(cache, asked):
+                if known:
+                    self._prepare(asked)
+                    while self._must_wait(asked):
+                        yield await self._next(cache)
+                await self._look_up(cache, asked)
         self._under_way.append(asked)
         while self._looked_up >= self._at_once or len(self._under_way) >= min(_AHEAD, self._at_once * 8):
             yield await self._next(cache)
 
-    async def _look_up(self, cache: Cache, asked: _Asked) -> None:
+    def _prepare(self, asked: _Asked) -> None:
+        """Make what a look-up by meaning depends on."""
+        query = asked.query
+        if query.semantic:
+            (asked.vector,) = self._vectors.encode([query.turn.message.text])
+            asked.direct = direct_key(query.turn)
+            asked.plain = plain_key(query.turn, query.partition, query.identity, query.dates)
+
+    def _must_wait(self, asked: _Asked) -> bool:
+        return any(self._depends(asked, other) for other in self._under_way if other.task is not None)
+
+    async def _by_its_key(self, cache: Cache, asked: _Asked) -> bool:
+        """Whether the outcome is told by the literal turn; it is then."""
         query = asked.query
         if cache.served_before(query):
             self._record(cache, asked)
             asked.outcome = Outcome(asked.number, asked.logged, "regenerate", "asked again in the same session")
-            return
+            return True
         if query.exact_key in self._known:
             hit = await cache.exact(query)
             if hit is not None:
                 self._follow(cache, asked, hit)
                 asked.outcome = self._hit(asked, hit, "exact", 1.0)
-                return
+                return True
         if not query.semantic:
             asked.outcome = Outcome(asked.number, asked.logged, "new", "exact look-up only")
             self._record(cache, asked)
-            return
+            return True
+        return False
+
+    async def _look_up(self, cache: Cache, asked: _Asked) -> None:
         if len(self._unwritten) >= _UNWRITTEN or any(self._depends(asked, other) for other in self._unwritten):
             await self._write(cache)
         asked.unseen = [*self._unwritten, *(other for other in self._under_way if other.task is not None)]

@@ -85,6 +85,7 @@ def measure(turns: int, *, threads: int, minutes: float | None, seed: int, keep:
         counts: Counter[str] = Counter()
         load_before = os.getloadavg()[0]
         memory = _Memory()
+        ended_before = os.times()
         started, cpu = time.perf_counter(), _cpu_s()
         marks: dict[str, float] = {}
 
@@ -122,7 +123,7 @@ def measure(turns: int, *, threads: int, minutes: float | None, seed: int, keep:
             timings = found.report.facts["timings"]
         except _Enough:
             pass
-        ended, cpu_ended = time.perf_counter(), _cpu_s()
+        ended, cpu_ended, times = time.perf_counter(), _cpu_s(), os.times()
     judged = counts["turns"]
     wall, used = ended - started, cpu_ended - cpu
     return {
@@ -132,6 +133,9 @@ def measure(turns: int, *, threads: int, minutes: float | None, seed: int, keep:
         "threads": threads,
         "wall_s": round(wall, 1),
         "cpu_s": round(used, 1),
+        "cpu_of_judges_s": round(
+            times.children_user + times.children_system - ended_before.children_user - ended_before.children_system, 1
+        ),
         "reading_and_embedding_s": round(marks.get("judging", ended) - started, 1),
         "reading_and_embedding_cpu_s": round(marks.get("judging_cpu", cpu_ended) - cpu, 1),
         "judging_cpu_ms_a_turn": round(1000 * (cpu_ended - marks["judging_cpu"]) / judged, 2) if marks else None,
