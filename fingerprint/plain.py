@@ -65,6 +65,8 @@ _PLEASE_LAST: Final = re.compile(rf", (?:{_either('please')})(?=[.?]?$)")
 _THANKS: Final = re.compile(
     rf"(?<=[.?!。？！]) ?(?:{_either('thanks')})(?: (?:{'|'.join(_EN['in_advance'])}))?[.!。！]?$"
 )
+# Without a mark before it only where it says what for.
+_THANKS_FOR: Final = re.compile(rf"(?<=\w) (?:Thanks|Thank you) (?:{'|'.join(_EN['in_advance'])})[.!]?$")
 _LABEL: Final = re.compile(rf"(?i:{_LABELS})(?=(?i:{_EN_BEGIN}))")
 _I: Final = re.compile(rf"[Ii] (?:{'|'.join(_EN['head_i'].split())})\b")
 _FIRST: Final = re.compile(r"[^\W\d_]+(?:'[a-z]+)?(?![.\w(\[-])")
@@ -152,7 +154,7 @@ def _less(text: str) -> str:
     greeted = _BY_DAY.match(text)
     if greeted is not None and not _DAILY.search(text, greeted.end()):
         return text[greeted.end() :]
-    for form in (_THANKS, _PLEASE_LAST):
+    for form in (_THANKS, _THANKS_FOR, _PLEASE_LAST):
         found = form.search(text)
         if found is not None and found.start() > 0 and _ends_in_a_question(text[: found.start()]):
             return text[: found.start()] + text[found.end() :]
