@@ -34,6 +34,10 @@ def _either(name: str) -> str:
     return "|".join(f"(?:{form})" for table in _TABLES.values() for form in table[name])
 
 
+def _any_of(*names: str) -> re.Pattern[str]:
+    return re.compile("|".join(table[name] for table in (_EN, _ZH) for name in names), re.IGNORECASE)
+
+
 _ASKS: Final = frozenset(_EN["asks"].split())
 _BEGINS: Final = _ASKS | frozenset(_EN["tells"].split())
 _HEADS: Final = _BEGINS | frozenset(_EN["heads"].lower().split())
@@ -57,7 +61,7 @@ _PREFACE: Final = re.compile(
     rf"(?:{_either('prefaces')})(?:[.!?] +(?=[^\W\d_])|[！。？] *(?=[^\W\d_])|[,:] +{_BEGIN}|[，：] *{_BEGIN})"
 )
 _BY_DAY: Final = re.compile(rf"(?:{_either('by_day')})(?:[.!,] +|[！。!，,] *)(?={_EN['timeless']}|{_ZH['timeless']})")
-_DAILY: Final = re.compile(f"{_EN['daily']}|{_ZH['daily']}", re.IGNORECASE)
+_DAILY: Final = _any_of("daily")
 _ANNOUNCED: Final = re.compile(rf"(?:{_either('prefaces')}): +(?=[^\W\d_])")
 _OPENER: Final = re.compile(rf"(?:{_either('openers')})[，,]? *{_BEGIN}")
 _PLEASE_FIRST: Final = re.compile(rf"(?:{_either('please')}),? +{_BEGIN}")
@@ -78,12 +82,7 @@ _STOP: Final = re.compile(r"(?<=[^\W\d_])[.。]$")
 _LAID_OUT: Final = re.compile(r"[^\S ]|  ")
 _HANDED_OVER: Final = re.compile("[:：\"`“”‘’「」『』{}\\\\]|(?:^|\\s)'|'(?:\\s|$)")
 _OPERATORS: Final = re.compile("[<>=|]")  # of a question they are words, elsewhere they may be something to be read
-_ABOUT_WORDS: Final = re.compile("|".join(table["words"] for table in (_EN, _ZH)), re.IGNORECASE)
-
-
-def _any_of(*names: str) -> re.Pattern[str]:
-    return re.compile("|".join(table[name] for table in (_EN, _ZH) for name in names), re.IGNORECASE)
-
+_ABOUT_WORDS: Final = _any_of("words")
 
 _MINDED: Final = _any_of("minded", "material", "instructed")
 _MATERIAL: Final = _any_of("material")

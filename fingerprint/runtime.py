@@ -12,4 +12,14 @@ os.environ["ORT_DISABLE_TELEMETRY"] = "1"
 
 import onnxruntime as ort
 
-__all__ = ["ort"]
+__all__ = ["one_thread_options", "ort"]
+
+
+def one_thread_options() -> ort.SessionOptions:
+    """Options of a session that runs in the thread that asks, and reports errors only."""
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = 1
+    options.inter_op_num_threads = 1
+    options.log_severity_level = 3
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    return options

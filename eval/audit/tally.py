@@ -138,7 +138,7 @@ class Tally:
         key = _digest(turn)  # what is asked again and again is read once
         found = self._meanings.get(key)
         if found is None:
-            found = _meaning(turn.message.text, turn)
+            found = _meaning(turn)
             self._meanings[key] = found
         return found
 
@@ -170,10 +170,10 @@ def _digest(turn: Turn) -> bytes:
     return blake2b(msgspec.msgpack.encode(said), digest_size=16, person=b"antiphon.tally").digest()
 
 
-def _meaning(text: str, turn: Turn) -> tuple[str, str]:
+def _meaning(turn: Turn) -> tuple[str, str]:
     """Intent and language of a turn, "other" where no rule says; never raises."""
     try:
         intent = fingerprint_of(turn).intent or "other"
     except Exception:
         intent = "other"
-    return intent, language_of(text) or "other"
+    return intent, language_of(turn.message.text) or "other"

@@ -16,7 +16,7 @@ from tokenizers import Tokenizer
 from fingerprint.embedding.base import Embedding, UnreadableError, Vector
 from fingerprint.embedding.packed_e5 import unpack_rows
 from fingerprint.embedding.unigram import Unigram
-from fingerprint.runtime import ort
+from fingerprint.runtime import one_thread_options, ort
 from fingerprint.text import normalise, scripts_of
 
 __all__ = ["BertEmbedder", "Pieces", "UnigramPieces", "WordPieces", "make_session"]
@@ -30,13 +30,9 @@ _MOST_TOKEN_CHARACTERS: Final = 12  # no tokenizer here makes tokens that are lo
 
 def make_session(model: Path) -> ort.InferenceSession:
     """Open ``model`` for one CPU thread and little memory: no arena that only grows, weights mapped from the file."""
-    options = ort.SessionOptions()
-    options.intra_op_num_threads = 1
-    options.inter_op_num_threads = 1
+    options = one_thread_options()
     options.enable_cpu_mem_arena = False
     options.enable_mem_pattern = False
-    options.log_severity_level = 3
-    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     return ort.InferenceSession(str(model), options, providers=["CPUExecutionProvider"])
 
 

@@ -32,7 +32,7 @@ from fingerprint.conversation import Turn
 from fingerprint.embedding.packed_e5 import unpack_rows
 from fingerprint.embedding.prepare import MINILM, MULTILINGUAL_E5, TOKENIZER, WORDS, Source, ensure
 from fingerprint.embedding.unigram import Unigram, load_unigram
-from fingerprint.runtime import ort
+from fingerprint.runtime import one_thread_options, ort
 from fingerprint.text import script_of
 from store.confidence.pair_text import SCHEMA_VERSION, Encoded, PairReader
 
@@ -187,13 +187,8 @@ def _file_digest(path: Path) -> bytes:
 
 
 def _load(route: Route, artefact: Path, folders: Sequence[Path] | None) -> _Loaded:
-    options = ort.SessionOptions()
-    options.intra_op_num_threads = 1
-    options.inter_op_num_threads = 1
-    options.log_severity_level = 3
-    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     try:
-        session = ort.InferenceSession(str(artefact), options, providers=["CPUExecutionProvider"])
+        session = ort.InferenceSession(str(artefact), one_thread_options(), providers=["CPUExecutionProvider"])
         meta = json.loads(session.get_modelmeta().custom_metadata_map["antiphon"])
     except Exception as error:  # onnxruntime raises many kinds
         raise ArtefactError(f"{artefact.name} cannot be loaded: {error}") from error

@@ -13,7 +13,7 @@ from typing import IO
 import numpy as np
 from numpy.typing import NDArray
 
-from fingerprint.runtime import ort
+from fingerprint.runtime import one_thread_options, ort
 
 __all__ = ["Forest", "ForestError"]
 
@@ -51,12 +51,8 @@ class Forest:
 
     @cached_property
     def _session(self) -> ort.InferenceSession:
-        options = ort.SessionOptions()
-        options.intra_op_num_threads = 1
-        options.inter_op_num_threads = 1
-        options.log_severity_level = 3
         try:
-            return ort.InferenceSession(self._graph(), options, providers=["CPUExecutionProvider"])
+            return ort.InferenceSession(self._graph(), one_thread_options(), providers=["CPUExecutionProvider"])
         except Exception as error:  # onnxruntime raises many kinds
             raise ForestError(f"these trees cannot be walked: {error}") from error
 
