@@ -248,7 +248,7 @@ def _decision(settings: Settings) -> tuple[ReuseConfidence, Policy]:
     from store.confidence import load, thresholds
     from store.confidence.thresholds_file import ThresholdsError, confidence_of, read_thresholds
 
-    confidence = load()
+    confidence = load(warm=False)  # processes judge, as a rule, and have their own
     file = settings.decision.thresholds_file
     if file is None:
         return confidence, policy_of(settings.decision, thresholds())

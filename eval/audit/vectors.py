@@ -89,6 +89,7 @@ class KeptVectors:
                         self._keep([key for key, _ in part], made)
                     self.made += len(new)
                 done(len(batch))
+        getattr(self._embedder, "rest", lambda: None)()  # nothing else is embedded
 
     def encode(self, texts: Sequence[str]) -> list[Embedding | None]:
         """Return what was made of each text; ``None`` where nobody could read it or it was not made."""

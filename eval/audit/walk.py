@@ -35,7 +35,7 @@ Kind: TypeAlias = Literal["exact", "reworded", "in context", "not sure", "new", 
 KINDS: Final[tuple[Kind, ...]] = (
     "exact", "reworded", "in context", "not sure", "new", "regenerate", "not looked up"
 )  # fmt: skip
-_AT_ONCE: Final = 12  # looked up at a time
+_AT_ONCE: Final = 20  # looked up at a time
 _AHEAD: Final = 64  # turns whose outcome may wait for that of an earlier one
 _UNWRITTEN: Final = 48  # entries that may wait to be written while nothing depends on them
 _LINGER_MS: Final = 1_000.0  # they are written when something does, or when there are so many
@@ -266,7 +266,7 @@ class Walk:
         if one is None or two is None or one.space != two.space:
             return False
         cosine = float(np.dot(one.vector, two.vector))
-        if cosine < self._nearest[one.space == self._latin]:
+        if cosine < self._nearest[one.space == self._latin] and not (mine.turn.history and its.turn.history):
             return False
         if asked.found is None:
             return True

@@ -107,7 +107,7 @@ def measure(turns: int, *, threads: int, minutes: float | None, seed: int, keep:
             if minutes is not None and time.perf_counter() - started > 60 * minutes:
                 raise _Enough
 
-        router, confidence, policy = load_router(), load(), thresholds()
+        router, confidence, policy = load_router(), load(warm=False), thresholds()
         timings: dict[str, Any] = {}
         try:
             found = audit(

@@ -20,9 +20,11 @@ second stage, only the pairs of the folds it held out count (``--held``); everyt
    lowered instead, so that one number serves both.
    It is never below ``--at-least``: what real chats would be offered (``eval.train.offered``) is not in the families.
 5. ``verify``: the 95th percentile of the different pairs.
-6. ``most``: what the second stage is credited with before it is asked, so that of the pairs that reach ``verify`` a
+6. ``nearest``: by place, how near two messages must be; it costs ``LOST`` of what reaches ``verify``, and nothing of
+   what is served. Most of what a full cache offers then needs no comparison.
+7. ``most``: what the second stage is credited with before it is asked, so that of the pairs that reach ``verify`` a
    share of ``LOST`` is not looked at.
-7. ``margin``: how far from the thresholds a sum must lie after the second stage's first reading (``once`` in ``B.npz``)
+8. ``margin``: how far from the thresholds a sum must lie after the second stage's first reading (``once`` in ``B.npz``)
    for its other reading to be spared: ``MARGIN`` deviations of what the other reading changes.
 """
 
@@ -43,7 +45,8 @@ from sklearn.linear_model import LogisticRegression
 
 from eval.data import Pair, fold_of, load_all
 from eval.statistics import area_under_curve, wilson
-from eval.train.trees import STATEMENTS, comparable, same_history
+from eval.train.near import comparable
+from eval.train.trees import STATEMENTS, same_history
 from fingerprint.comparisons import SCHEMA_VERSION
 from fingerprint.facts import objections
 from store.confidence.model import Where, too_far, where
@@ -68,6 +71,8 @@ PLACES: dict[str, tuple[Where, ...]] = {"en": ("alone", "other"), "zh": ()}
 equivalents, no other follow-ups; a line of its own let those pass (`eval.train.offered`)."""
 LOST = 0.03
 """Share of what is nearly sure; what reaches ``answer`` needs far less of a credit."""
+FEW = 150
+"""Pairs that must reach ``verify`` at a place for it to have a least cosine of its own."""
 MARGIN = 1.5
 BLOCK = 60
 """Pairs a block of the curve holds at least."""
@@ -84,10 +89,7 @@ class Table:
         self.domain = np.array([p.domain for p in pairs])
         self.family: Flags = np.array([p.is_family for p in pairs], bool)
         self.derived: Flags = np.array([p.label_origin == "derived" for p in pairs], bool)
-        far = [
-            too_far(p.a, _candidate(p, c), NEAREST[p.lang], FOLLOW_UP[p.lang])
-            for p, c in zip(pairs, cosine, strict=True)
-        ]
+        far = [too_far(p.a, _candidate(p, c), floors(p.lang)) for p, c in zip(pairs, cosine, strict=True)]
         self.cosine: Scores = np.array(cosine)
         self.neighbours: Neighbours | None = None
         self.vetoed: Flags = np.array(
@@ -244,8 +246,6 @@ def calibrate(table: Table, chosen: Flags) -> tuple[dict[str, Any], Scores]:
     first = scale_of(table.first[passed])
     a = scaled(table.first, first)
     numbers: dict[str, Any] = {"first": first, "alone": curve_of(a, table.truth, weight)}
-    numbers["nearest"] = NEAREST[table.pairs[0].lang]
-    numbers["follow_up"] = FOLLOW_UP[table.pairs[0].lang]
     score = a
     share = share_of_second(table, chosen)
     if table.second is not None and share > 0:
@@ -321,6 +321,25 @@ def lowered(numbers: dict[str, Any], limit: float, answer: float) -> None:
             p = np.array(numbers[name]["probabilities"])
             odds = p / (1 - p) * math.exp(shift)
             numbers[name]["probabilities"] = [round(float(x), 5) for x in odds / (1 + odds)]
+
+
+def floors(lang: str) -> dict[Where, float]:
+    """``NEAREST`` and ``FOLLOW_UP`` by place."""
+    return {place: FOLLOW_UP[lang] if place == "same" else NEAREST[lang] for place in get_args(Where)}
+
+
+def nearest(table: Table, confidence: Scores, verify: float, answer: float) -> dict[Where, float]:
+    """The cosine under which nothing is served, by place: where the pairs that reach ``verify`` are ``FEW`` or more,
+    all but ``LOST`` of them and every one that reaches ``answer`` are at least that near."""
+    out = floors(table.pairs[0].lang)
+    for place, floor in out.items():
+        here = table.where == place
+        cosine = table.cosine[here & (confidence >= verify)]
+        if len(cosine) >= FEW:
+            served = table.cosine[here & (confidence >= answer)]
+            least = min(float(np.quantile(cosine, LOST)), float(served.min(initial=1.0)))
+            out[place] = max(floor, math.floor(1000 * least) / 1000)
+    return out
 
 
 def credit(table: Table, confidence: Scores, numbers: dict[str, Any], verify: float) -> float:
@@ -457,6 +476,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             languages[lang]["margin"] = round(MARGIN * float(moved.std()), 4)
     lowest_kv = round(min(max(verify.values()), answer), 4)
     for lang, (table, confidence) in tables.items():
+        languages[lang]["nearest"] = nearest(table, confidence, lowest_kv, answer)
         if "second" in languages[lang]:
             languages[lang]["most"] = round(credit(table, confidence, languages[lang], lowest_kv), 4)
     document = {

@@ -36,12 +36,15 @@ from torch.nn import functional
 from eval.data import Pair, load_families, load_pairs
 from eval.train.augment import Augmenter
 from eval.train.cross_model import CrossModel, Shape
+from eval.train.near import Vectors, comparable, neighbours
 from store.confidence.pair_text import MARKERS, SCHEMA_VERSION, Encoded, PairReader
 
 STATEMENTS = {"paws_wiki_en", "paws_x_zh"}
 """Public files whose texts are statements, not turns of a chat: their idea of "same" is word order alone."""
 MIXTURE = {"family": 0.43, "public": 0.12, "negative": 0.22, "positive": 0.12, "framed": 0.11}
 """Shares of the rows drawn."""
+NEIGHBOURS = 0.15
+"""Share of neighbours (``eval.train.near``) beside them, where ``--vectors`` are given."""
 
 
 _FRESH = ("head.", "marker_embeddings.", "projection.")
@@ -145,7 +148,7 @@ def batch_of(rows: Sequence[Encoded]) -> tuple[torch.Tensor, ...]:
 class Sampler:
     """Draws training rows for ever."""
 
-    def __init__(self, lang: str, other: float, held_out: int, seed: int) -> None:
+    def __init__(self, lang: str, other: float, held_out: int, seed: int, vectors: Vectors | None = None) -> None:
         families = [p for p in load_families() if p.fold != held_out]
         public = [p for p in load_pairs() if p.fold != held_out and p.domain not in STATEMENTS]
         self._rng = random.Random(seed)
@@ -156,6 +159,11 @@ class Sampler:
         for pair in public:
             self._public[pair.lang].setdefault(pair.domain, []).append(pair)
         self._augmenter = Augmenter([*families, *public], seed=seed + 1)
+        self._neighbours: dict[str, list[Pair]] = {}
+        if vectors is not None:
+            self._neighbours = {
+                k: neighbours([p for p in self._families[k] if comparable(p)], vectors, seed + 2) for k in self._langs
+            }
 
     def _public_pair(self, lang: str) -> Pair:
         files = self._public[lang]
@@ -167,6 +175,8 @@ class Sampler:
         """One row."""
         rng = self._rng
         lang = rng.choices(list(self._langs), list(self._langs.values()))[0]
+        if self._neighbours and rng.random() < NEIGHBOURS:
+            return rng.choice(self._neighbours[lang])
         while True:
             kind = rng.choices(list(MIXTURE), list(MIXTURE.values()))[0]
             if kind == "family":
@@ -264,7 +274,8 @@ def train(arguments: argparse.Namespace) -> None:
     held = [p for p in load_families() if p.fold == arguments.held_out and p.lang == arguments.lang]
     held = random.Random(0).sample(held, min(arguments.check, len(held)))
     truth = np.array([p.equivalent for p in held])
-    sampler = Sampler(arguments.lang, arguments.other, arguments.held_out, seed)
+    vectors = Vectors(*arguments.vectors) if arguments.vectors else None
+    sampler = Sampler(arguments.lang, arguments.other, arguments.held_out, seed, vectors)
     started, checked, losses = time.time(), seen, []
     for rows in sampler.batches(reader, arguments.batch):
         if seen >= arguments.rows:
@@ -322,6 +333,7 @@ def main() -> None:
     t.add_argument("--held-out", type=int, default=0, help="fold never trained on; -1 for none")
     t.add_argument("--last-tokens", type=int, default=40)
     t.add_argument("--context-tokens", type=int, default=60)
+    t.add_argument("--vectors", type=Path, nargs="+", help="``vectors.npz`` of ``eval.train.trees build``")
     t.add_argument("--check", type=int, default=600, help="held-out pairs looked at now and then")
     t.add_argument("--every", type=int, default=4000, help="rows between two looks and checkpoints")
     t.add_argument("--seed", type=int, default=1)

@@ -19,6 +19,7 @@ import numpy as np
 
 from eval.bench.held_out import HELD_OUT
 from eval.data import Pair, load_families
+from eval.train.calibrate import floors
 from fingerprint.conversation import Turn
 from fingerprint.embedding.router import load_router
 from fingerprint.facts import objections
@@ -69,9 +70,9 @@ def candidates(lang: str) -> Iterator[tuple[Turn, Candidate]]:
 
 def rows(confidence: LearnedConfidence, lang: str) -> Iterator[tuple[str, str, float, float, float]]:
     """Language, place, cosine and both stages' logits of those that no guard keeps apart."""
-    near = confidence.nearest[lang]
+    near = floors(lang)
     for turn, candidate in candidates(lang):
-        if too_far(turn, candidate, near, near):
+        if too_far(turn, candidate, near):
             continue
         if objections(turn, candidate.turn, same_place=candidate.same_place):
             continue

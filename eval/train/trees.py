@@ -14,7 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from multiprocessing import Pool
 from pathlib import Path
@@ -26,6 +26,7 @@ from sklearn.ensemble import HistGradientBoostingClassifier
 
 from eval.data import FOLDS, Pair, fold_of, load_all
 from eval.train.augment import Augmenter
+from eval.train.near import Floats, Vectors, comparable, neighbours
 from fingerprint.comparisons import NAMES, compare
 from store.confidence.trees import Forest
 
@@ -36,15 +37,8 @@ CAP = 700
 """Pairs taken from each public source."""
 ARTEFACT = Path("store/confidence")
 
-Floats = NDArray[np.float32]
-
 
 # -- rows ------------------------------------------------------------------------------------------------------------
-
-
-def comparable(pair: Pair) -> bool:
-    """Whether the two turns could meet in one identity at all."""
-    return [m.text for m in pair.a.system] == [m.text for m in pair.b.system]
 
 
 def chosen() -> list[Pair]:
@@ -108,38 +102,6 @@ def earlier(pair: Pair, rng: np.random.Generator) -> Pair | None:
     )  # fmt: skip
 
 
-def neighbours(pairs: Sequence[Pair], vectors: Vectors) -> list[Pair]:
-    """What retrieval would offer: turns of one family against the nearest of other families, and against some further.
-
-    Both come from one fold, so that a held-out domain stays unseen. Short questions and long ones with much background
-    meet here as they do in a full cache; taken for different, whatever they share.
-    """
-    rng = np.random.default_rng(SEED + 2)
-    turns: dict[tuple[str, int], dict[str, Pair]] = {}
-    for pair in pairs:
-        if pair.is_family and pair.equivalent and pair.label_origin != "generated":
-            held = turns.setdefault((pair.lang, pair.fold), {})
-            for turn in (pair.a, pair.b):
-                held.setdefault(turn.message.text, replace(pair, a=turn))
-    out: list[Pair] = []
-    for (lang, _fold), held in sorted(turns.items()):
-        rows = list(held.values())
-        matrix = np.stack([vectors.of(lang, r.a.message.text) for r in rows])
-        for place in rng.permutation(len(rows))[: len(rows) // 2]:
-            mine = rows[place]
-            nearest = np.argsort(-(matrix @ matrix[place]))
-            others = [i for i in nearest[:60] if rows[i].family != mine.family]
-            for i in (*others[:2], *rng.choice(others[2:], 1)):
-                other = rows[int(i)]
-                made = replace(
-                    mine, id=f"{mine.id}~near{i}", b=other.a, equivalent=False, subtype="generated_neighbour",
-                    category="related", label_origin="generated",
-                )  # fmt: skip
-                if comparable(made):
-                    out.append(made)
-    return out
-
-
 def weight(pair: Pair) -> float:
     """Families count most, pairing rules least."""
     if pair.domain in STATEMENTS:
@@ -151,60 +113,7 @@ def weight(pair: Pair) -> float:
     return 0.5 if pair.label_origin == "derived" else 1.0
 
 
-# -- vectors and comparisons -----------------------------------------------------------------------------------------
-
-
-class Vectors:
-    """Sentence vectors by text, kept on disk; made by the embedders the proxy uses."""
-
-    def __init__(self, file: Path) -> None:
-        self._file = file
-        self._known: dict[tuple[str, str], Floats] = {}
-        if file.is_file():
-            with np.load(file, allow_pickle=False) as table:
-                texts = json.loads(bytes(table["texts"]).decode())
-                self._known = {(s, t): v for (s, t), v in zip(texts, table["vectors"], strict=True)}
-
-    def add(self, pairs: Iterable[Pair]) -> None:
-        """Embed what is missing."""
-        from fingerprint.embedding.prepare import MINILM, MULTILINGUAL_E5
-        from fingerprint.embedding.router import load_embedder
-
-        wanted = sorted(
-            {(pair.lang, t.message.text) for pair in pairs for t in (pair.a, pair.b)} - self._known.keys(),
-            key=lambda key: (key[0], len(key[1])),
-        )
-        started = time.time()
-        for lang in ("en", "zh"):
-            texts = [t for s, t in wanted if s == lang]
-            if not texts:
-                continue
-            embedder = load_embedder(MINILM if lang == "en" else MULTILINGUAL_E5)
-            for place, text in enumerate(texts):
-                (embedding,) = embedder.encode((text,))
-                vector = embedding.vector if embedding is not None else np.zeros(384, np.float32)
-                self._known[lang, text] = vector.astype(np.float16).astype(np.float32)
-                if place % 2000 == 1999:
-                    print(f"{lang}: {place + 1} of {len(texts)} embedded, {time.time() - started:.0f} s", flush=True)
-        if wanted:
-            self.save()
-
-    def save(self) -> None:
-        """Keep them."""
-        keys = list(self._known)
-        np.savez(
-            self._file,
-            texts=np.frombuffer(json.dumps(keys).encode(), np.uint8),
-            vectors=np.stack([self._known[k] for k in keys]).astype(np.float16),
-        )
-
-    def of(self, lang: str, text: str) -> Floats:
-        """The vector of one text, which must have been added."""
-        return self._known[lang, text]
-
-    def cosine(self, pair: Pair) -> float:
-        """Cosine of the two last messages in the space of the pair's language."""
-        return float(self._known[pair.lang, pair.a.message.text] @ self._known[pair.lang, pair.b.message.text])
+# -- comparisons ----------------------------------------------------------------------------------------------------
 
 
 def same_history(pair: Pair) -> bool:
@@ -224,7 +133,7 @@ def build(work: Path, processes: int, langs: Sequence[str]) -> None:
     pairs = [p for p in pairs if p.lang in langs]
     vectors = Vectors(work / "vectors.npz")
     vectors.add(pairs)
-    pairs += neighbours(pairs, vectors)
+    pairs += neighbours(pairs, vectors, SEED + 2)
     tasks = ((p, vectors.cosine(p)) for p in pairs)
     started = time.time()
     with Pool(processes) as pool:

@@ -128,6 +128,11 @@ class BertEmbedder:
         """Load what the first text would have to wait for."""
         self._load()
 
+    def rest(self) -> None:
+        """Give up the session and the tokenizer; the next text loads them anew."""
+        with self._lock:
+            self._loaded = None
+
     def readable(self, text: str) -> bool:
         """Say whether there are tokens for everything in ``text`` and anything in it at all."""
         return self._ids(text)[0] is not None

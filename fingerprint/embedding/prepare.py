@@ -41,7 +41,7 @@ __all__ = [
     "prepare",
 ]
 
-EXPORT_VERSION: Final = 1  # raise it when an export's contents or the vectors made from them change
+EXPORT_VERSION: Final = 2  # raise it when an export's contents or the vectors made from them change
 MANIFEST: Final = "manifest.json"
 MODEL, WEIGHTS, WORDS, TOKENIZER = "encoder.onnx", "encoder.bin", "words.npy", "tokenizer"
 _SMALLEST_EXTERNAL: Final = 1024  # bytes; smaller tensors stay in the graph's own file
@@ -192,7 +192,7 @@ def _write_encoder(
 
     from fingerprint.embedding.bert_graph import build_bert_graph
 
-    model = build_bert_graph(weights, layers=layers, heads=heads, epsilon=epsilon, outputs=("mean",))
+    model = build_bert_graph(weights, layers=layers, heads=heads, epsilon=epsilon, outputs=("mean",), eight_bits=True)
     onnx.save_model(
         model, str(out / MODEL), save_as_external_data=True, location=WEIGHTS, size_threshold=_SMALLEST_EXTERNAL
     )

@@ -66,6 +66,11 @@ class Router:
                 break
         return out
 
+    def rest(self) -> None:
+        """Give up the memory of embedders that can be loaded anew when they are asked."""
+        for embedder in self._embedders:
+            getattr(embedder, "rest", lambda: None)()
+
     def _encode(self, text: str) -> Embedding | None:
         for embedder in self._embedders:
             (embedding,) = embedder.encode((text,))

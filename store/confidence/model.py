@@ -104,9 +104,8 @@ class Calibration:
     and less the further away the messages are, for what is far away in a full cache is nearly always something else.
     ``most`` is the scaled logit that the second stage is credited with before it is asked: where even that would leave
     a pair under the log odds ``reach`` of the ``verify`` threshold, it is not asked.
-    ``nearest`` is the cosine of the last messages under which nothing is served, unless both say yes or no to the same:
-    most of a full cache is that far away, and nearly all of it is something else. ``follow_up`` is the same after one
-    history, where every other follow-up of a conversation is met. ``unsure`` are the log
+    ``nearest`` is by place the cosine of the last messages under which nothing is served, unless both say yes or no to
+    the same: most of a full cache is that far away, and nearly all of it is something else. ``unsure`` are the log
     odds, from and to, between which a pair is read in both orders; outside, the other order would change nothing.
     """
 
@@ -116,8 +115,7 @@ class Calibration:
     together: Curve | None
     most: float = math.inf
     reach: float = -math.inf
-    nearest: float = -1.0
-    follow_up: float = -1.0
+    nearest: Mapping[Where, float] = field(default_factory=dict)
     places: Mapping[Where, Line] = field(default_factory=dict)
     unsure: tuple[float, float] = (-math.inf, math.inf)
 
@@ -134,8 +132,7 @@ class Calibration:
             together=together,
             most=float(table["most"]) if second else math.inf,
             reach=together.at(policy.verify) if together else -math.inf,
-            nearest=float(table["nearest"]),
-            follow_up=float(table["follow_up"]),
+            nearest={place: float(cosine) for place, cosine in table["nearest"].items()},
             places={place: Line(**line) for place, line in table.get("places", {}).items()},
             unsure=(together.at(policy.verify) - margin, together.at(policy.answer) + margin)
             if together
@@ -166,8 +163,9 @@ class LearnedConfidence:
 
     @property
     def nearest(self) -> dict[str, float]:
-        """By language: the cosine under which nothing is served unless both turns follow one history."""
-        return {language: calibration.nearest for language, calibration in self._calibrations.items()}
+        """By language: the cosine under which nothing is served, wherever the two turns stand, unless both follow one
+        history."""
+        return {lang: min(found.nearest.values(), default=-1.0) for lang, found in self._calibrations.items()}
 
     def _first_scaled(self, query: Turn, candidate: Candidate) -> tuple[Calibration, float] | None:
         # The second stage is asked right after the first, of the same pair.
@@ -184,7 +182,7 @@ class LearnedConfidence:
             return None
         language = "zh" if "zh" in map(language_of, texts) else "en"
         calibration = self._calibrations[language]
-        if too_far(query, candidate, calibration.nearest, calibration.follow_up):
+        if too_far(query, candidate, calibration.nearest):
             return None
         row = compare(query, candidate.turn, similarity=candidate.similarity, same_place=candidate.same_place)
         return calibration, calibration.first(self._forests[language].score(row))
@@ -234,14 +232,14 @@ def where(query: Turn, candidate: Candidate) -> Where:
     return "other" if query.history and candidate.turn.history else "alone"
 
 
-def too_far(query: Turn, candidate: Candidate, nearest: float, follow_up: float) -> bool:
-    """Whether the last messages are less alike than ``nearest`` (after one history, than ``follow_up``) and are not
-    both a yes or a no to the same."""
-    after = _after_the_same(query, candidate)
-    if candidate.similarity >= (max(nearest, follow_up) if after else nearest):
+def too_far(query: Turn, candidate: Candidate, nearest: Mapping[Where, float]) -> bool:
+    """Whether the last messages are less alike than ``nearest`` asks for where the two turns stand, and are not both a
+    yes or a no to the same."""
+    place = where(query, candidate)
+    if candidate.similarity >= nearest.get(place, -1.0):
         return False
     said = [facts_of(turn.message.text) for turn in (query, candidate.turn)]
-    return not (after and all(f.affirms or f.declines for f in said))
+    return not (place == "same" and all(f.affirms or f.declines for f in said))
 
 
 def _after_the_same(query: Turn, candidate: Candidate) -> bool:
@@ -254,10 +252,11 @@ def _at_one_place(candidate: Turn, query: Turn) -> Turn:
     return Turn(candidate.system, query.history, candidate.message)
 
 
-def load(trees: Path | None = None) -> LearnedConfidence:
+def load(trees: Path | None = None, *, warm: bool = True) -> LearnedConfidence:
     """The shipped model. Raises ``ConfidenceError`` or ``store.confidence.trees.ForestError`` where it is damaged.
 
-    ``trees`` names another folder of ``trees_LANG.npz``: to measure on pairs the shipped ones have seen.
+    ``trees`` names another folder of ``trees_LANG.npz``: to measure on pairs the shipped ones have seen. Not ``warm``,
+    the second stage takes no memory until it is asked.
     """
     numbers = _numbers()
     forests: dict[str, Forest] = {}
@@ -278,7 +277,8 @@ def load(trees: Path | None = None) -> LearnedConfidence:
         from store.confidence.cross_encoder import CrossEncoder
 
         cross_encoder = CrossEncoder.load()
-        cross_encoder.warm_up()  # the first turns that need it have a deadline
+        if warm:
+            cross_encoder.warm_up()  # the first turns that need it have a deadline
         second = cross_encoder
     return LearnedConfidence(forests, calibrations, second, version)
 

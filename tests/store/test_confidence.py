@@ -9,6 +9,7 @@ import json
 import math
 from collections.abc import Callable
 from importlib import resources
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -213,7 +214,7 @@ def test_the_same_scores_mean_more_or_less_by_where_two_turns_stand(
 
 def test_far_apart_nothing_is_served_unless_both_stand_after_one_history() -> None:
     line = Curve(np.array([-2.0, 2.0]), np.array([0.0, 1.0]))
-    calibration = Calibration(Scale(0.0, 1.0), line, None, None, nearest=0.45)
+    calibration = Calibration(Scale(0.0, 1.0), line, None, None, nearest=dict.fromkeys(get_args(Where), 0.45))
     model = LearnedConfidence({"en": constant(2.0)}, {"en": calibration}, None, "test")
     assert model.first(turn("a"), candidate(turn("b"), 0.44)) == 0.0
     assert model.second(turn("a"), candidate(turn("b"), 0.44), 0.9) == 0.0
@@ -226,7 +227,7 @@ def test_far_apart_nothing_is_served_unless_both_stand_after_one_history() -> No
 
 def test_another_follow_up_of_one_conversation_must_be_nearer_than_a_first_message() -> None:
     line = Curve(np.array([-2.0, 2.0]), np.array([0.0, 1.0]))
-    calibration = Calibration(Scale(0.0, 1.0), line, None, None, nearest=0.3, follow_up=0.5)
+    calibration = Calibration(Scale(0.0, 1.0), line, None, None, nearest={"start": 0.3, "alone": 0.3, "same": 0.5})
     model = LearnedConfidence({"en": constant(2.0)}, {"en": calibration}, None, "test")
     before = ("tell me of the tower", "It stands in Pisa.")
     assert model.first(turn("how tall is it?", *before), candidate(turn("who built it?", *before), 0.4)) == 0.0

@@ -10,7 +10,7 @@ import onnxruntime as ort
 import pytest
 from numpy.typing import NDArray
 
-from fingerprint.embedding.bert_graph import build_bert_graph
+from fingerprint.embedding.bert_graph import BLOCK, build_bert_graph
 
 WIDTH, HEADS, LAYERS, WIDE, POSITIONS, EPSILON = 12, 3, 2, 20, 16, 1e-5
 Weights = dict[str, NDArray[np.float32]]
@@ -18,25 +18,29 @@ Weights = dict[str, NDArray[np.float32]]
 
 @pytest.fixture(scope="module")
 def weights() -> Weights:
+    return made(WIDTH, WIDE)
+
+
+def made(width: int, wide: int) -> Weights:
     rng = np.random.default_rng(7)
     shapes: dict[str, tuple[int, ...]] = {
-        "embeddings.position_embeddings.weight": (POSITIONS, WIDTH),
-        "embeddings.token_type_embeddings.weight": (2, WIDTH),
-        "embeddings.LayerNorm.weight": (WIDTH,),
-        "embeddings.LayerNorm.bias": (WIDTH,),
+        "embeddings.position_embeddings.weight": (POSITIONS, width),
+        "embeddings.token_type_embeddings.weight": (2, width),
+        "embeddings.LayerNorm.weight": (width,),
+        "embeddings.LayerNorm.bias": (width,),
     }
     for layer in range(LAYERS):
         prefix = f"encoder.layer.{layer}."
         for name in ("attention.self.query", "attention.self.key", "attention.self.value", "attention.output.dense"):
-            shapes[f"{prefix}{name}.weight"] = (WIDTH, WIDTH)
-            shapes[f"{prefix}{name}.bias"] = (WIDTH,)
+            shapes[f"{prefix}{name}.weight"] = (width, width)
+            shapes[f"{prefix}{name}.bias"] = (width,)
         for name in ("attention.output.LayerNorm", "output.LayerNorm"):
-            shapes[f"{prefix}{name}.weight"] = shapes[f"{prefix}{name}.bias"] = (WIDTH,)
+            shapes[f"{prefix}{name}.weight"] = shapes[f"{prefix}{name}.bias"] = (width,)
         shapes |= {
-            f"{prefix}intermediate.dense.weight": (WIDE, WIDTH),
-            f"{prefix}intermediate.dense.bias": (WIDE,),
-            f"{prefix}output.dense.weight": (WIDTH, WIDE),
-            f"{prefix}output.dense.bias": (WIDTH,),
+            f"{prefix}intermediate.dense.weight": (wide, width),
+            f"{prefix}intermediate.dense.bias": (wide,),
+            f"{prefix}output.dense.weight": (width, wide),
+            f"{prefix}output.dense.bias": (width,),
         }
     return {name: rng.normal(0, 0.5, shape).astype(np.float32) for name, shape in shapes.items()}
 
@@ -116,17 +120,35 @@ def test_padding_has_no_influence(weights: Weights) -> None:
         np.testing.assert_allclose(together[row], single[0], atol=1e-5)
 
 
-def test_weights_kept_in_half_precision_compute_nearly_the_same_and_take_half_the_room(weights: Weights) -> None:
-    full = build_bert_graph(weights, layers=LAYERS, heads=HEADS, epsilon=EPSILON)
-    half = build_bert_graph(weights, layers=LAYERS, heads=HEADS, epsilon=EPSILON, store=np.float16)
-    feeds = {"embeddings": tokens(6)[None], "mask": np.ones((1, 6), np.float32)}
-    np.testing.assert_allclose(session(half).run(None, feeds)[0], session(full).run(None, feeds)[0], atol=5e-3)
-    sizes = [sum(len(t.raw_data) for t in m.graph.initializer if len(t.dims) == 2) for m in (half, full)]
-    assert sizes[0] < 0.65 * sizes[1]
+def test_in_eight_bits_it_computes_nearly_the_same_and_takes_a_third_of_the_room() -> None:
+    weights = made(BLOCK * 3, BLOCK * 6)
+    exact, rounded = (
+        build_bert_graph(weights, layers=LAYERS, heads=HEADS, epsilon=EPSILON, eight_bits=e) for e in (False, True)
+    )
+    x = np.random.default_rng(3).normal(0, 1, (1, 9, BLOCK * 3)).astype(np.float32)
+    feeds = {"embeddings": x, "mask": np.ones((1, 9), np.float32)}
+    (one,), (two,) = (session(model).run(None, feeds)[0] for model in (exact, rounded))
+    assert 0.999 < float(one @ two) < 0.9999999  # rounded, and not by much
+    sizes = [sum(len(t.raw_data) for t in m.graph.initializer if len(t.dims) >= 2) for m in (rounded, exact)]
+    assert sizes[0] < 0.34 * sizes[1]
+
+
+@pytest.mark.parametrize("length", [1, 2, 9])
+def test_in_eight_bits_a_vector_does_not_depend_on_its_batch(length: int) -> None:
+    weights = made(BLOCK * 3, BLOCK * 6)
+    run = session(build_bert_graph(weights, layers=LAYERS, heads=HEADS, epsilon=EPSILON, eight_bits=True)).run
+    x = np.random.default_rng(4).normal(0, 1, (16, length, BLOCK * 3)).astype(np.float32)
+    x[3] *= 50  # a loud neighbour
+    (together,) = run(None, {"embeddings": x, "mask": np.ones((16, length), np.float32)})
+    for row in range(16):
+        (alone,) = run(None, {"embeddings": x[row : row + 1], "mask": np.ones((1, length), np.float32)})
+        np.testing.assert_allclose(together[row], alone[0], atol=1e-6)
 
 
 def test_a_missing_tensor_and_a_wrong_number_of_heads_are_said(weights: Weights) -> None:
     with pytest.raises(KeyError, match=r"encoder\.layer\.2"):
         build_bert_graph(weights, layers=3, heads=HEADS, epsilon=EPSILON)
+    with pytest.raises(ValueError, match=f"{BLOCK} does not divide the {WIDTH} inputs"):
+        build_bert_graph(weights, layers=LAYERS, heads=HEADS, epsilon=EPSILON, eight_bits=True)
     with pytest.raises(ValueError, match="5 heads"):
         build_bert_graph(weights, layers=LAYERS, heads=5, epsilon=EPSILON)
