@@ -667,6 +667,8 @@ def _direction(c: Comparison) -> Relation:
     turned = (from_a and from_a == to_b and from_a != to_a) or (from_b and from_b == to_a and from_b != to_b)
     if turned and (c.near or c.alike(_SAME_FRAME)) and len(c.one.focus) == len(c.two.focus) == 1:
         return Relation("direction", "conflict", "The direction is turned round.")
+    if from_a and to_a and from_a != to_a and (from_a, to_a) == (to_b, from_b):  # whatever else the messages tell
+        return Relation("direction", "conflict", f"One goes from {from_a} to {to_a}, the other back.")
     places = c.edits.places
     if c.near and len(places) == 2 and _exchanged(*places) and not _symmetric(places[0], places[1], c):
         return Relation("direction", "conflict", "Two things have changed places.")

@@ -42,8 +42,12 @@ def turn(text: str) -> Turn:
         ("摄氏度换算成华氏度", "华氏度换算成摄氏度"),
         ("我借给他钱", "他借给我钱"),
         ("10除以2", "2除以10"),
+        ("I moved from sales to support last week and the shared drive says I have no access. What can I do?",
+         "The F drive of support, it says no permission. I have just moved from support to sales."),
+        ("我上周从采购部调到财务部，现在打开财务部的F盘提示没有权限，该怎么办？",
+         "F盘，财务部那个。提示没有权限，我上周刚从财务部调到采购部。"),
     ],
-)
+)  # fmt: skip
 def test_what_is_turned_round_is_never_answered(one: str, other: str) -> None:
     assert objections(turn(one), turn(other), same_place=False)
     assert objections(turn(other), turn(one), same_place=False)
