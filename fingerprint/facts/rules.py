@@ -7,6 +7,7 @@ kind that is found nowhere in the other's conversation.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -23,6 +24,8 @@ from fingerprint.facts.tables import Lexicon, lexicon
 # Likeness of what two messages in free wording ask, from which a fact on each side, or on one, is a difference. Below
 # ``_SAME_FRAME`` reworded and different questions were equally frequent whatever the fact (measured: eval/guards.py).
 _SAME_FRAME = 0.2
+_MOVED = re.compile("[换改变转调]成|[转换存充导移搬传拷调]到|(?:提现|移动|迁移|同步|复制|切换|转籍)到|转入")
+"""What moves or turns something into something, in Chinese."""
 _CLOSE = 0.5
 _ALL_BUT_EQUAL = 0.75
 
@@ -669,6 +672,11 @@ def _direction(c: Comparison) -> Relation:
         return Relation("direction", "conflict", "The direction is turned round.")
     if from_a and to_a and from_a != to_a and (from_a, to_a) == (to_b, from_b):  # whatever else the messages tell
         return Relation("direction", "conflict", f"One goes from {from_a} to {to_a}, the other back.")
+    # "move the money of A to B" names its start without a word for it.
+    crossed = to_a and to_b and to_a != to_b and to_a in c.two.stems and to_b in c.one.stems
+    moved = crossed and all(_MOVED.search(facts.solid[:400]) for facts in (c.one, c.two))
+    if moved and (c.near or c.alike(_SAME_FRAME)):
+        return Relation("direction", "conflict", f"One goes to {to_a}, the other to {to_b}.")
     places = c.edits.places
     if c.near and len(places) == 2 and _exchanged(*places) and not _symmetric(places[0], places[1], c):
         return Relation("direction", "conflict", "Two things have changed places.")

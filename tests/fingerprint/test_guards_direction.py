@@ -44,6 +44,7 @@ def turn(text: str) -> Turn:
         ("10除以2", "2除以10"),
         ("I moved from sales to support last week and the shared drive says I have no access. What can I do?",
          "The F drive of support, it says no permission. I have just moved from support to sales."),
+        ("怎样把支付宝里的钱转到银行卡里", "怎样把银行卡的钱转到支付宝"),
         ("我上周从采购部调到财务部，现在打开财务部的F盘提示没有权限，该怎么办？",
          "F盘，财务部那个。提示没有权限，我上周刚从财务部调到采购部。"),
     ],
@@ -62,6 +63,7 @@ def test_what_is_turned_round_is_never_answered(one: str, other: str) -> None:
         ("What is the difference between TCP and UDP?", "What is the difference between UDP and TCP?"),
         ("Can the notes app read handwriting?", "Can handwriting be read by the notes app?"),
         ("从北京到上海怎么走", "北京到上海怎么走"),
+        ("怎样把支付宝里的钱转到银行卡里", "支付宝的钱怎么转到银行卡"),
         ("微信和支付宝有什么区别", "支付宝和微信有什么区别"),
     ],
 )
