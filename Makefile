@@ -32,7 +32,7 @@ venv-dev:  ## the same, with what the tests and checks need
 backend:  ## SGLang's environment and the model, .backend (2.9 GB)
 	@$(SETUP) backend
 
-check: venv-dev  ## lint, types, import rules, advisories and the fast tests (2 minutes)
+check: venv-dev  ## lint, types, import rules, advisories and the fast tests (3 to 4 minutes)
 	$(VENV)/ruff check .
 	$(VENV)/ruff format --check .
 	$(VENV)/mypy

@@ -192,7 +192,7 @@ def run(
 
     Files are labelled pairs, else logs (replayed, with the recorded answers as the truth), else, with ``from_shadow``,
     observations. Raises ``KeyError`` and ``ValueError`` for files that are none of these, `eval.data.DataMissing`,
-    `eval.traffic.TrafficError`, ``OSError``.
+    `eval.traffic.TrafficError`, ``OSError``, and ``KeyboardInterrupt`` where a log was not read to its end.
     """
     from store.confidence import load, thresholds
 
@@ -208,7 +208,10 @@ def run(
         from eval.replay.command import Options as ReplayOptions
         from eval.replay.command import observations
 
-        _, seen, _, _, _ = observations(files, ReplayOptions(seed=options.seed, limit=options.limit), console)
+        _, seen, _, _, whole = observations(files, ReplayOptions(seed=options.seed, limit=options.limit), console)
+        if not whole:  # a threshold chosen on the beginning of a log would look like one chosen on all of it
+            console.print("stopped before the log was through: nothing is calibrated", style="red")
+            raise KeyboardInterrupt
         result = calibrate_observed(seen, files, options, model=load().version, policy=shipped)
     else:
         from fingerprint.embedding.router import load_router

@@ -9,6 +9,7 @@ from fingerprint.facts.context import context_relations
 from fingerprint.facts.relation import Relation
 from fingerprint.facts.rules import comparison_of, message_relations
 from fingerprint.facts.sides import side_of
+from fingerprint.facts.slight import slight_relation
 from fingerprint.facts.standing import standing_relation
 from fingerprint.facts.wording import wording_relations
 
@@ -22,6 +23,7 @@ def relations(query: Turn, candidate: Turn, *, same_place: bool) -> tuple[Relati
     one, two = side_of(a), side_of(b)
     found = list(message_relations(comparison_of(one, two, one.last, two.last)))
     found.extend(wording_relations(a.message.text, b.message.text))
+    found.append(slight_relation(a.message.text, b.message.text))
     if a.message.opaque != b.message.opaque:
         found.append(Relation("attachments", "conflict", "The messages carry other attachments."))
     if not same_place:

@@ -276,3 +276,17 @@ def test_ctrl_c_keeps_what_is_done(tmp_path: Path) -> None:
     done = subprocess.run([*command, "--json", str(tmp_path / "o.json")], capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stdout
     assert json.loads((tmp_path / "o.json").read_text())["figures"]["turns"] == 600
+
+
+@pytest.mark.slow
+def test_a_calibration_on_a_log_that_is_stopped_reports_nothing(tmp_path: Path) -> None:
+    file, out = write(tmp_path / "log.jsonl", known_truth(3000)[0]), tmp_path / "thresholds.json"
+    command = [ANTIPHON, "calibrate", str(file), "--out", str(out)]
+    running = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    time.sleep(15)  # under way, and by far not through
+    assert running.poll() is None
+    running.send_signal(signal.SIGINT)
+    said, _ = running.communicate(timeout=120)
+    assert running.returncode == 130
+    assert "samples" not in said
+    assert not out.exists()

@@ -113,6 +113,8 @@ EVERY: list[tuple[str, str, Texts, Texts, Texts]] = [
     ("topic", "zh", "退货", "退货的运费谁出？", "退货呢"),
     ("layout", "en", "Fix:\n  a\nb\nc", "Fix:\na\n  b\nc", "Fix:\n  a\nb\nc"),
     ("layout", "zh", "改：\n  a\nb\nc", "改：\na\n  b\nc", "改：\n  a\nb\nc"),
+    ("slight", "en", "Who wrote Faust?", "Who wrote about Faust?", "Whose work is Faust?"),
+    ("slight", "zh", "北京大学在哪里", "北京的大学在哪里", "北京大学的地址"),
     ("order", "en", "Did Brutus kill Caesar?", "Did Caesar kill Brutus?", "did brutus kill caesar"),
     ("order", "zh", "狗咬人怎么办", "人咬狗怎么办", "狗咬人该怎么办"),
     (

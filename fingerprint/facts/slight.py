@@ -1,0 +1,167 @@
+"""Guard on slight differences: one small word or one ending, in short questions of otherwise the same words.
+
+"Who wrote Faust?" and "Who wrote about Faust?", Alien and Aliens, Prince and the prince, 猫怕狗 and 狗怕猫: a model
+that weighs what two messages share sees next to nothing there, and the question is another one. Where the difference
+would have been harmless ("search for a person") a veto costs a miss.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Final
+
+from fingerprint.facts.relation import Relation
+
+__all__ = ["slight_relation"]
+
+_MOST: Final = 16  # words, or Chinese characters, of what counts as short
+_LONGEST: Final = 400  # characters that are looked at
+_WORD: Final = re.compile(r"[^\W_]+(?:['’][^\W\d_]{1,3})?")
+_HAN: Final = re.compile(r"[\u3400-\u9fff]")
+_ARTICLES: Final = frozenset(["a", "an", "the"])
+_SMALL: Final = frozenset(
+    [
+        "about", "for", "with", "on", "in", "of", "by", "at", "against", "without", "from", "to", "into", "onto",
+        "over", "through", "after", "before", "under", "as", "than", "off", "out", "up", "down", "around", "across",
+        "along", "behind", "beside", "between", "near", "since", "until", "upon", "within",
+    ]
+)  # fmt: skip
+# Before these a preposition may stand or not: (on) Monday, (at) what time.
+_OPTIONAL_BEFORE: Final = re.compile(
+    r"\d.*|what|which|each|every|next|last|this|today|tonight|tomorrow|yesterday|noon|weekends?|time|"
+    r"(?:mon|tues|wednes|thurs|fri|satur|sun)days?|january|february|march|april|may|june|july|august|september|october|"
+    r"november|december"
+)
+_OPTIONAL_AFTER: Final = {
+    "to": frozenset(["help", "helps", "me", "us"]),
+    "of": frozenset(["all", "both", "outside", "inside", "off"]),
+}
+_JOINING: Final = re.compile("[和与跟及或同的]|还是|什么|怎么|为何|[哪谁几]")
+_ASKED: Final = re.compile("什么|怎么|哪|谁|几|多少|为何|如何")  # 什么是篮球 asks what 篮球是什么 asks
+_WHOSE: Final = re.compile("(.+)是(谁|什么|哪里|哪儿|哪个)的(.+)")
+_MOOD: Final = re.compile("[吗呢啊呀吧]+$")
+_INSTITUTION: Final = re.compile(
+    "大学|学院|银行|日报|晚报|电视台|出版社|航空|饭店|宾馆|集团|公司|医院|机场|铁路|动物园"
+)
+_FINE: Final = Relation("slight", "compatible", "No small word or ending makes another question of the same words.")
+
+
+def slight_relation(mine: str, theirs: str) -> Relation:
+    """Compare two messages; symmetric. Only short ones of otherwise the same words can conflict."""
+    mine, theirs = mine[: _LONGEST + 1], theirs[: _LONGEST + 1]
+    if mine == theirs or max(len(mine), len(theirs)) > _LONGEST:
+        return _FINE
+    found = _chinese(mine, theirs) if _HAN.search(mine) and _HAN.search(theirs) else _words(mine, theirs)
+    return Relation("slight", "conflict", found) if found else _FINE
+
+
+def _words(mine: str, theirs: str) -> str:
+    a, b = _WORD.findall(mine), _WORD.findall(theirs)
+    if not a or not b or max(len(a), len(b)) > _MOST or abs(len(a) - len(b)) > 2:
+        return ""
+    bare = [[w for w in words if w.casefold() not in _ARTICLES] for words in (a, b)]
+    low = [[w.casefold() for w in words] for words in bare]
+    if low[0] == low[1]:
+        return _named_by_article(a, b)
+    if abs(len(low[0]) - len(low[1])) == 1:
+        longer, shorter = sorted(low, key=len, reverse=True)
+        at = _inserted(longer, shorter)
+        if at is not None and longer[at] in _SMALL and not _optional(longer, at):
+            return f"Only one message says {longer[at]}."
+    if len(low[0]) == len(low[1]):
+        apart = [n for n, (x, y) in enumerate(zip(*low, strict=True)) if x != y]
+        if len(apart) == 1 and _other_name(bare[0], bare[1], apart[0]):
+            return f"{bare[0][apart[0]]} is not {bare[1][apart[0]]}."
+    acting = _acting([w for w in low[0] if w != "by"], [w for w in low[1] if w != "by"])
+    return f"{acting[0]} is not {acting[1]}." if acting else ""
+
+
+def _inserted(longer: Sequence[str], shorter: Sequence[str]) -> int | None:
+    """The place of the one word that only ``longer`` has; None where there is more to it."""
+    at = next((n for n, (x, y) in enumerate(zip(longer, shorter, strict=False)) if x != y), len(shorter))
+    return at if list(longer[at + 1 :]) == list(shorter[at:]) else None
+
+
+def _optional(words: Sequence[str], at: int) -> bool:
+    after = words[at + 1] if at + 1 < len(words) else ""
+    before = words[at - 1] if at else ""
+    return bool(
+        (after and _OPTIONAL_BEFORE.fullmatch(after))
+        or before in _OPTIONAL_AFTER.get(words[at], ())
+        or (not after and words[0] in ("where", "where's") and words[at] == "at")
+    )
+
+
+def _named_by_article(a: Sequence[str], b: Sequence[str]) -> str:
+    """Whether an article that one side has makes a name or unmakes one: Prince, the prince; Heat, The Heat."""
+    if not (a[0][0].isupper() and b[0][0].isupper()):
+        return ""  # whoever writes all small says nothing by it
+    for one, two in ((a, b), (b, a)):
+        plain = [w for w in two if w.casefold() not in _ARTICLES]
+        before = {word for article, word in pairwise(w.casefold() for w in two) if article in _ARTICLES}
+        written = {w.casefold(): w for w in plain}
+        for article, word in pairwise(one[1:]):
+            if article.casefold() not in _ARTICLES or word.casefold() in before:
+                continue
+            other = written.get(word.casefold(), word)
+            if article[0].isupper() or word[0].isupper() != other[0].isupper():
+                return f"{article} {word} is not {other}."
+    return ""
+
+
+def _other_name(a: Sequence[str], b: Sequence[str], at: int) -> bool:
+    """Whether two names differ by a plural s: in mid-sentence, where not every word has a capital."""
+    one, two = a[at], b[at]
+    short, long = sorted((one.casefold(), two.casefold()), key=len)
+    if at == 0 or long not in (f"{short}s", f"{short}es") or not (one[0].isupper() and two[0].isupper()):
+        return False
+    return any(w[0].islower() for n, w in enumerate(a) if n != at and len(w) > 1)
+
+
+def _acting(a: Sequence[str], b: Sequence[str]) -> tuple[str, str] | None:
+    """Who does it and to whom it is done: interviewing, interviewed."""
+    if len(a) != len(b):
+        return None
+    apart = [(x, y) for x, y in zip(a, b, strict=True) if x != y]
+    if len(apart) != 1:
+        return None
+    doing, done = sorted(apart[0], key=lambda w: not w.endswith("ing"))
+    return apart[0] if doing.endswith("ing") and done == f"{doing[:-3]}ed" and len(doing) > 5 else None
+
+
+def _chinese(mine: str, theirs: str) -> str:
+    a, b = (_MOOD.sub("", "".join(c for c in text.casefold() if c.isalnum())) for text in (mine, theirs))
+    if a == b or max(len(a), len(b)) > _MOST:
+        return ""
+    if exchanged := _exchanged(a, b):
+        return f"{exchanged[0]} and {exchanged[1]} have changed places."
+    for one, two in ((a, b), (b, a)):
+        whose = _WHOSE.fullmatch(one)
+        if whose and two == f"{whose[1]}的{whose[3]}是{whose[2]}":
+            return "One asks whose it is, the other who or what it is."
+        if len(one) > 3 and one.startswith(("怎么样", "怎样")) and two.endswith("怎么样"):
+            return "One asks how to do it, the other how it is."
+    longer, shorter = sorted((a, b), key=len, reverse=True)
+    if len(longer) == len(shorter) + 1:
+        at = _inserted(longer, shorter)
+        if at is not None and longer[at] == "的" and _INSTITUTION.match(longer, at + 1):
+            return f"{shorter} names what {longer} describes."
+    return ""
+
+
+def _exchanged(a: str, b: str) -> tuple[str, str] | None:
+    """What stands on either side of the same word, the other way round in the other message: 猫怕狗, 狗怕猫."""
+    if len(a) != len(b) or sorted(a) != sorted(b):
+        return None
+    for first in range(1, len(a) - 1):
+        head = a[:first]
+        if not b.endswith(head):
+            continue
+        for last in range(1, len(a) - first):
+            tail, between = a[len(a) - last :], a[first : len(a) - last]
+            same_but_turned = head != tail and b == f"{tail}{between}{head}"
+            if same_but_turned and not _JOINING.search(between) and not _ASKED.search(f"{head} {tail}"):
+                return head, tail
+    return None

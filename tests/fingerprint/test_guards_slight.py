@@ -1,0 +1,88 @@
+"""One small word or one ending, in short questions of otherwise the same words, asks something else."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fingerprint.conversation import Message, Turn
+from fingerprint.facts import objections
+from fingerprint.facts.slight import slight_relation
+
+
+def turn(text: str) -> Turn:
+    return Turn((), (), Message("user", text))
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("Who wrote Faust?", "Who wrote about Faust?"),
+        ("Who fought Germany?", "Who fought for Germany?"),
+        ("Who fought with France in 1940?", "Who fought France in 1940?"),
+        ("Who painted the Night Watch?", "Who painted in the night watch?"),
+        ("Who invented the radio?", "Who invented for the radio?"),
+        ("How do I pay my landlord?", "How do I pay for my landlord?"),
+        ("What did Darwin think?", "What did Darwin think of?"),
+        ("How do I train for a marathon?", "How do I train a marathon?"),
+        ("How do I apply the patch?", "how do i apply for the patch"),
+        ("Can I eat my dog food?", "Can I eat with my dog food?"),
+        ("Who directed Alien?", "Who directed Aliens?"),
+        ("When did the Viking land?", "When did the Vikings land?"),
+        ("Who is Paul Robert?", "Who is Paul Roberts?"),
+        ("Who starred in Gladiator?", "Who starred in Gladiators?"),
+        ("Who was Prince?", "Who was the prince?"),
+        ("What's the plot of Heat?", "What's the plot of The Heat?"),
+        ("What is The Sun?", "What is sun?"),
+        ("What does Queen do?", "What does the queen do?"),
+        ("Who is interviewed by Oprah?", "Who is interviewing Oprah?"),
+        ("What is processed food?", "What is processing food?"),
+        ("Why is my dog frightening?", "Why is my dog frightened?"),
+        ("苏轼是谁的父亲？", "苏轼的父亲是谁？"),
+        ("埃及是什么的首都", "埃及的首都是什么"),
+        ("上海大学怎么样？", "上海的大学怎么样？"),
+        ("北京大学在哪里？", "北京的大学在哪里？"),
+        ("白马是马吗？", "马是白马吗？"),
+        ("猫怕狗吗？", "狗怕猫吗？"),
+        ("怎么样网上购物?", "网上购物怎么样？"),
+    ],
+)
+def test_a_small_word_that_makes_another_question_is_never_answered(one: str, other: str) -> None:
+    assert objections(turn(one), turn(other), same_place=False)
+    assert objections(turn(other), turn(one), same_place=False)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("What time does the museum open on Monday?", "what time does the museum open monday"),
+        ("At what time does the pool open?", "What time does the pool open?"),
+        ("Can you help me to reset my password?", "Can you help me reset my password?"),
+        ("Where is my order?", "where is my order at"),
+        ("How do I boil an egg?", "How do I boil eggs?"),
+        ("who was the prince", "who was prince"),
+        ("What is the weather in San Francisco?", "What is the weather like in San Francisco?"),
+        ("What happens when ice melts?", "What happens when ice melted?"),
+        ("什么是街头篮球", "街头篮球是什么"),
+        ("谁是苏轼", "苏轼是谁"),
+        ("怎么做糖醋排骨", "糖醋排骨怎么做？"),
+        ("支付宝的密码怎么改", "支付宝密码怎么改"),
+        ("微信和支付宝有什么区别", "支付宝和微信有什么区别"),
+        ("今天民政局上班吗？", "民政局今天上班吗"),
+    ],
+)
+def test_a_small_word_that_says_nothing_is_no_objection(one: str, other: str) -> None:
+    assert slight_relation(one, other).kind == slight_relation(other, one).kind == "compatible"
+
+
+def test_long_messages_are_left_to_the_other_guards() -> None:
+    words = "one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen"
+    assert slight_relation(f"{words} write Faust", f"{words} write about Faust").kind == "compatible"
+    assert slight_relation("a" * 100_000, "a" * 99_999).kind == "compatible"
+
+
+@given(st.text(max_size=60), st.text(max_size=60))
+def test_it_is_symmetric_and_never_objects_to_the_same_text(one: str, other: str) -> None:
+    assert slight_relation(one, other).kind == slight_relation(other, one).kind
+    assert slight_relation(one, one).kind == "compatible"
