@@ -38,6 +38,15 @@ _OPTIONAL_AFTER: Final = {
     "to": frozenset(["help", "helps", "me", "us"]),
     "of": frozenset(["all", "both", "outside", "inside", "off"]),
 }
+# One for the other hardly says anything else.
+_ALIKE: Final = frozenset(
+    frozenset(pair.split())
+    for pair in (
+        "in into", "on onto", "on upon", "in at", "in on", "on at", "to into", "in within", "by near", "of in", "of on",
+        "of for", "for to", "by until", "from of", "near around", "along across", "by with", "in for", "on for",
+    )
+)  # fmt: skip
+_PASSIVE: Final = frozenset(["is", "are", "was", "were", "be", "been", "being", "by"])
 _JOINING: Final = re.compile("[和与跟及或同的]|还是|什么|怎么|为何|[哪谁几]")
 _ASKED: Final = re.compile("什么|怎么|哪|谁|几|多少|为何|如何")  # 什么是篮球 asks what 篮球是什么 asks
 _WHOSE: Final = re.compile("(.+)是(谁|什么|哪里|哪儿|哪个)的(.+)")
@@ -63,6 +72,8 @@ def _words(mine: str, theirs: str) -> str:
         return ""
     bare = [[w for w in words if w.casefold() not in _ARTICLES] for words in (a, b)]
     low = [[w.casefold() for w in words] for words in bare]
+    if not all(low):
+        return ""
     if low[0] == low[1]:
         return _named_by_article(a, b)
     if abs(len(low[0]) - len(low[1])) == 1:
@@ -72,8 +83,16 @@ def _words(mine: str, theirs: str) -> str:
             return f"Only one message says {longer[at]}."
     if len(low[0]) == len(low[1]):
         apart = [n for n, (x, y) in enumerate(zip(*low, strict=True)) if x != y]
-        if len(apart) == 1 and _other_name(bare[0], bare[1], apart[0]):
-            return f"{bare[0][apart[0]]} is not {bare[1][apart[0]]}."
+        if len(apart) == 1:
+            one, two = bare[0][apart[0]], bare[1][apart[0]]
+            if _other_name(bare[0], bare[1], apart[0]) or _other_small(low[0], low[1], apart[0]):
+                return f"{one} is not {two}."
+    shared = frozenset.intersection(*(frozenset(w.removesuffix("'s") for w in words) for words in low)) - _PASSIVE
+    if {low[0][0], low[1][0]} in ({"whose", "who"}, {"whose", "who's"}) and len(shared) > 1:
+        return "One asks whose it is, the other who it is."
+    active = [[w for w in words if w not in _PASSIVE] for words in low]
+    if active[0] == active[1] and ("by" in low[0]) != ("by" in low[1]):
+        return "Who does it to whom has changed places."
     acting = _acting([w for w in low[0] if w != "by"], [w for w in low[1] if w != "by"])
     return f"{acting[0]} is not {acting[1]}." if acting else ""
 
@@ -118,6 +137,12 @@ def _other_name(a: Sequence[str], b: Sequence[str], at: int) -> bool:
     if at == 0 or long not in (f"{short}s", f"{short}es") or not (one[0].isupper() and two[0].isupper()):
         return False
     return any(w[0].islower() for n, w in enumerate(a) if n != at and len(w) > 1)
+
+
+def _other_small(a: Sequence[str], b: Sequence[str], at: int) -> bool:
+    """Whether two prepositions stand for one another that hardly ever mean the same: for, against; at, like."""
+    pair = frozenset((a[at], b[at]))
+    return pair <= _SMALL | {"like"} and pair not in _ALIKE and not _optional(a, at)
 
 
 def _acting(a: Sequence[str], b: Sequence[str]) -> tuple[str, str] | None:
