@@ -46,6 +46,8 @@ _ALIKE: Final = frozenset(
         "of for", "for to", "by until", "from of", "near around", "along across", "by with", "in for", "on for",
     )
 )  # fmt: skip
+_FEW: Final = (("a", "few"), ("a", "little"))
+_ENDING: Final = re.compile("(?<=[a-z]{2})(?:es|ed|ing|s|d|e)$")
 _PASSIVE: Final = frozenset(["is", "are", "was", "were", "be", "been", "being", "by"])
 _JOINING: Final = re.compile("[和与跟及或同的]|还是|什么|怎么|为何|[哪谁几]")
 _ASKED: Final = re.compile("什么|怎么|哪|谁|几|多少|为何|如何")  # 什么是篮球 asks what 篮球是什么 asks
@@ -75,7 +77,8 @@ def _words(mine: str, theirs: str) -> str:
     if not all(low):
         return ""
     if low[0] == low[1]:
-        return _named_by_article(a, b)
+        few = [any(pair in _FEW for pair in pairwise(w.casefold() for w in words)) for words in (a, b)]
+        return "A few is not few." if few[0] != few[1] else _named_by_article(a, b)
     if abs(len(low[0]) - len(low[1])) == 1:
         longer, shorter = sorted(low, key=len, reverse=True)
         at = _inserted(longer, shorter)
@@ -90,7 +93,7 @@ def _words(mine: str, theirs: str) -> str:
     shared = frozenset.intersection(*(frozenset(w.removesuffix("'s") for w in words) for words in low)) - _PASSIVE
     if {low[0][0], low[1][0]} in ({"whose", "who"}, {"whose", "who's"}) and len(shared) > 1:
         return "One asks whose it is, the other who it is."
-    active = [[w for w in words if w not in _PASSIVE] for words in low]
+    active = [[_ENDING.sub("", w) for w in words if w not in _PASSIVE] for words in low]
     if active[0] == active[1] and ("by" in low[0]) != ("by" in low[1]):
         return "Who does it to whom has changed places."
     acting = _acting([w for w in low[0] if w != "by"], [w for w in low[1] if w != "by"])
@@ -125,7 +128,8 @@ def _named_by_article(a: Sequence[str], b: Sequence[str]) -> str:
             if article.casefold() not in _ARTICLES or word.casefold() in before:
                 continue
             other = written.get(word.casefold(), word)
-            if article[0].isupper() or word[0].isupper() != other[0].isupper():
+            name = word[0].isupper() and not word.isupper()  # the Amazon is not Amazon, the FBI is FBI
+            if article[0].isupper() or name or word[0].isupper() != other[0].isupper():
                 return f"{article} {word} is not {other}."
     return ""
 
@@ -134,7 +138,9 @@ def _other_name(a: Sequence[str], b: Sequence[str], at: int) -> bool:
     """Whether two names differ by a plural s: in mid-sentence, where not every word has a capital."""
     one, two = a[at], b[at]
     short, long = sorted((one.casefold(), two.casefold()), key=len)
-    if at == 0 or long not in (f"{short}s", f"{short}es") or not (one[0].isupper() and two[0].isupper()):
+    if at == 0 or long not in (f"{short}s", f"{short}es") or not (one[0].isupper() or two[0].isupper()):
+        return False
+    if not (a[0][0].isupper() and b[0][0].isupper()):
         return False
     return any(w[0].islower() for n, w in enumerate(a) if n != at and len(w) > 1)
 
@@ -168,6 +174,12 @@ def _chinese(mine: str, theirs: str) -> str:
             return "One asks whose it is, the other who or what it is."
         if len(one) > 3 and one.startswith(("怎么样", "怎样")) and two.endswith("怎么样"):
             return "One asks how to do it, the other how it is."
+        if (
+            "什么" in one
+            and one.replace("什么", "", 1) == two
+            and theirs.rstrip("？?。 ").endswith("吗") != mine.rstrip("？?。 ").endswith("吗")
+        ):
+            return "One asks what, the other whether."
     longer, shorter = sorted((a, b), key=len, reverse=True)
     if len(longer) == len(shorter) + 1:
         at = _inserted(longer, shorter)
