@@ -50,7 +50,7 @@ _FEW: Final = (("a", "few"), ("a", "little"))
 _ENDING: Final = re.compile("(?<=[a-z]{2})(?:es|ed|ing|s|d|e)$")
 _PASSIVE: Final = frozenset(["is", "are", "was", "were", "be", "been", "being", "by"])
 _JOINING: Final = re.compile("[和与跟及或同的]|还是|什么|怎么|为何|[哪谁几]")
-_ASKED: Final = re.compile("什么|怎么|哪|谁|几|多少|为何|如何")  # 什么是篮球 asks what 篮球是什么 asks
+_ASKED: Final = re.compile("什么|怎么|哪|几|多少|为何|如何")  # 什么是篮球 asks what 篮球是什么 asks
 _WHOSE: Final = re.compile("(.+)是(谁|什么|哪里|哪儿|哪个)的(.+)")
 _MOOD: Final = re.compile("[吗呢啊呀吧]+$")
 _INSTITUTION: Final = re.compile(
@@ -192,13 +192,20 @@ def _exchanged(a: str, b: str) -> tuple[str, str] | None:
     """What stands on either side of the same word, the other way round in the other message: 猫怕狗, 狗怕猫."""
     if len(a) != len(b) or sorted(a) != sorted(b):
         return None
+    start = next(n for n, (x, y) in enumerate(zip(a, b, strict=True)) if x != y)
+    end = next(n for n, (x, y) in enumerate(zip(a[::-1], b[::-1], strict=True)) if x != y)
+    return _turned(a, b) or _turned(a[start : len(a) - end], b[start : len(b) - end])
+
+
+def _turned(a: str, b: str) -> tuple[str, str] | None:
     for first in range(1, len(a) - 1):
         head = a[:first]
         if not b.endswith(head):
             continue
         for last in range(1, len(a) - first):
             tail, between = a[len(a) - last :], a[first : len(a) - last]
-            same_but_turned = head != tail and b == f"{tail}{between}{head}"
-            if same_but_turned and not _JOINING.search(between) and not _ASKED.search(f"{head} {tail}"):
+            if b != f"{tail}{between}{head}" or _JOINING.search(between):
+                continue
+            if not _ASKED.search(f"{head} {tail}") and not ("谁" in (head, tail) and between == "是"):
                 return head, tail
     return None

@@ -43,6 +43,8 @@ def turn(text: str) -> Turn:
         ("Where is the Amazon?", "Where is Amazon?"),
         ("Who leads the Eagles?", "Who leads the eagle?"),
         ("What is used by bees?", "What uses bees?"),
+        ("他打我怎么办？", "我打他怎么办？"),
+        ("怎么看谁看过我？", "怎么看我看过谁？"),
         ("李白写过什么诗？", "李白写过诗吗？"),
         ("Who voted for Trump?", "Who voted against Trump?"),
         ("What did he look at?", "What did he look like?"),
