@@ -48,6 +48,7 @@ _ALIKE: Final = frozenset(
 )  # fmt: skip
 _FEW: Final = (("a", "few"), ("a", "little"))
 _ENDING: Final = re.compile("(?<=[a-z]{2})(?:es|ed|ing|s|d|e)$")
+_DO: Final = frozenset(["do", "does", "did"])
 _PASSIVE: Final = frozenset(["is", "are", "was", "were", "be", "been", "being", "by"])
 _JOINING: Final = re.compile("[和与跟及或同的]|还是|什么|怎么|为何|[哪谁几]")
 _ASKED: Final = re.compile("什么|怎么|哪|几|多少|为何|如何")  # 什么是篮球 asks what 篮球是什么 asks
@@ -96,6 +97,8 @@ def _words(mine: str, theirs: str) -> str:
     active = [[_ENDING.sub("", w) for w in words if w not in _PASSIVE] for words in low]
     if active[0] == active[1] and ("by" in low[0]) != ("by" in low[1]):
         return "Who does it to whom has changed places."
+    if _parts_exchanged(*low) or _parts_exchanged(*reversed(low)):
+        return "Who or what does it, and to whom, have changed places."
     acting = _acting([w for w in low[0] if w != "by"], [w for w in low[1] if w != "by"])
     return f"{acting[0]} is not {acting[1]}." if acting else ""
 
@@ -149,6 +152,21 @@ def _other_small(a: Sequence[str], b: Sequence[str], at: int) -> bool:
     """Whether two prepositions stand for one another that hardly ever mean the same: for, against; at, like."""
     pair = frozenset((a[at], b[at]))
     return pair <= _SMALL | {"like"} and pair not in _ALIKE and not _optional(a, at)
+
+
+def _parts_exchanged(asked: Sequence[str], other: Sequence[str]) -> bool:
+    """Whether ``asked`` asks after the object, and ``other``, of the same words, after the subject: "What does winter
+    follow?", "What follows winter?"; "What is Spain north of?", "What is north of Spain?"."""
+    if asked[0] != other[0] or asked[0] not in ("who", "what", "which"):
+        return False
+    helped = not _DO.isdisjoint(asked) and _DO.isdisjoint(other)
+    stranded = asked[-1] in _SMALL and other[-1] not in _SMALL
+    if not helped and not stranded:
+        return False
+    if stranded and asked[-1] not in other:
+        asked = asked[:-1]
+    one, two = ([_ENDING.sub("", w) for w in words if w not in _PASSIVE | _DO] for words in (asked, other))
+    return one != two and sorted(one) == sorted(two)
 
 
 def _acting(a: Sequence[str], b: Sequence[str]) -> tuple[str, str] | None:
