@@ -13,14 +13,13 @@ from itertools import pairwise
 from typing import Final
 
 from fingerprint.facts.relation import Relation
+from fingerprint.facts.wording import DETERMINERS, WORD
 
 __all__ = ["slight_relation"]
 
 _MOST: Final = 16  # words, or Chinese characters, of what counts as short
 _LONGEST: Final = 400  # characters that are looked at
-_WORD: Final = re.compile(r"[^\W_]+(?:['’][^\W\d_]{1,3})?")
 _HAN: Final = re.compile(r"[\u3400-\u9fff]")
-_ARTICLES: Final = frozenset(["a", "an", "the"])
 _SMALL: Final = frozenset(
     [
         "about", "for", "with", "on", "in", "of", "by", "at", "against", "without", "from", "to", "into", "onto",
@@ -70,10 +69,10 @@ def slight_relation(mine: str, theirs: str) -> Relation:
 
 
 def _words(mine: str, theirs: str) -> str:
-    a, b = _WORD.findall(mine), _WORD.findall(theirs)
+    a, b = WORD.findall(mine), WORD.findall(theirs)
     if not a or not b or max(len(a), len(b)) > _MOST or abs(len(a) - len(b)) > 2:
         return ""
-    bare = [[w for w in words if w.casefold() not in _ARTICLES] for words in (a, b)]
+    bare = [[w for w in words if w.casefold() not in DETERMINERS] for words in (a, b)]
     low = [[w.casefold() for w in words] for words in bare]
     if not all(low):
         return ""
@@ -85,12 +84,9 @@ def _words(mine: str, theirs: str) -> str:
         at = _inserted(longer, shorter)
         if at is not None and longer[at] in _SMALL and not _optional(longer, at):
             return f"Only one message says {longer[at]}."
-    if len(low[0]) == len(low[1]):
-        apart = [n for n, (x, y) in enumerate(zip(*low, strict=True)) if x != y]
-        if len(apart) == 1:
-            one, two = bare[0][apart[0]], bare[1][apart[0]]
-            if _other_name(bare[0], bare[1], apart[0]) or _other_small(low[0], low[1], apart[0]):
-                return f"{one} is not {two}."
+    at = _exchanged_word(low[0], low[1])
+    if at is not None and (_other_name(bare[0], bare[1], at) or _other_small(low[0], low[1], at)):
+        return f"{bare[0][at]} is not {bare[1][at]}."
     shared = frozenset.intersection(*(frozenset(w.removesuffix("'s") for w in words) for words in low)) - _PASSIVE
     if {low[0][0], low[1][0]} in ({"whose", "who"}, {"whose", "who's"}) and len(shared) > 1:
         return "One asks whose it is, the other who it is."
@@ -99,14 +95,21 @@ def _words(mine: str, theirs: str) -> str:
         return "Who does it to whom has changed places."
     if _parts_exchanged(*low) or _parts_exchanged(*reversed(low)):
         return "Who or what does it, and to whom, have changed places."
-    acting = _acting([w for w in low[0] if w != "by"], [w for w in low[1] if w != "by"])
-    return f"{acting[0]} is not {acting[1]}." if acting else ""
+    first, second = ([w for w in words if w != "by"] for words in low)
+    apart = _acting(first, second)
+    return f"{apart[0]} is not {apart[1]}." if apart else ""
 
 
 def _inserted(longer: Sequence[str], shorter: Sequence[str]) -> int | None:
     """The place of the one word that only ``longer`` has; None where there is more to it."""
     at = next((n for n, (x, y) in enumerate(zip(longer, shorter, strict=False)) if x != y), len(shorter))
     return at if list(longer[at + 1 :]) == list(shorter[at:]) else None
+
+
+def _exchanged_word(a: Sequence[str], b: Sequence[str]) -> int | None:
+    """The place of the one word in which equally many differ; None where there is more to it."""
+    apart = [n for n, (x, y) in enumerate(zip(a, b, strict=False)) if x != y]
+    return apart[0] if len(a) == len(b) and len(apart) == 1 else None
 
 
 def _optional(words: Sequence[str], at: int) -> bool:
@@ -124,11 +127,11 @@ def _named_by_article(a: Sequence[str], b: Sequence[str]) -> str:
     if not (a[0][0].isupper() and b[0][0].isupper()):
         return ""  # whoever writes all small says nothing by it
     for one, two in ((a, b), (b, a)):
-        plain = [w for w in two if w.casefold() not in _ARTICLES]
-        before = {word for article, word in pairwise(w.casefold() for w in two) if article in _ARTICLES}
+        plain = [w for w in two if w.casefold() not in DETERMINERS]
+        before = {word for article, word in pairwise(w.casefold() for w in two) if article in DETERMINERS}
         written = {w.casefold(): w for w in plain}
         for article, word in pairwise(one[1:]):
-            if article.casefold() not in _ARTICLES or word.casefold() in before:
+            if article.casefold() not in DETERMINERS or word.casefold() in before:
                 continue
             other = written.get(word.casefold(), word)
             name = word[0].isupper() and not word.isupper()  # the Amazon is not Amazon, the FBI is FBI
@@ -171,13 +174,11 @@ def _parts_exchanged(asked: Sequence[str], other: Sequence[str]) -> bool:
 
 def _acting(a: Sequence[str], b: Sequence[str]) -> tuple[str, str] | None:
     """Who does it and to whom it is done: interviewing, interviewed."""
-    if len(a) != len(b):
+    at = _exchanged_word(a, b)
+    if at is None:
         return None
-    apart = [(x, y) for x, y in zip(a, b, strict=True) if x != y]
-    if len(apart) != 1:
-        return None
-    doing, done = sorted(apart[0], key=lambda w: not w.endswith("ing"))
-    return apart[0] if doing.endswith("ing") and done == f"{doing[:-3]}ed" and len(doing) > 5 else None
+    doing, done = sorted((a[at], b[at]), key=lambda w: not w.endswith("ing"))
+    return (a[at], b[at]) if doing.endswith("ing") and done == f"{doing[:-3]}ed" and len(doing) > 5 else None
 
 
 def _chinese(mine: str, theirs: str) -> str:

@@ -32,13 +32,13 @@ from fingerprint.facts.extract import (
 from fingerprint.facts.relation import Relation
 from fingerprint.facts.tables import lexicon
 
-__all__ = ["wording_relations"]
+__all__ = ["DETERMINERS", "WORD", "wording_relations"]
 
 _TABLE: Final = {
     name: frozenset(words)
     for name, words in tomllib.loads(resources.files("fingerprint.facts").joinpath("wording.toml").read_text()).items()
 }
-_WORD: Final = re.compile(r"[^\W_]+(?:['’][^\W\d_]{1,3})?")
+WORD: Final = re.compile(r"[^\W_]+(?:['’][^\W\d_]{1,3})?")
 _ASCII_RUN: Final = re.compile(r"[!-~×÷−±–√∞≤≥≠≈]+")
 _SPACED_OPERATOR: Final = re.compile(r"(?<=[\d)\]])[ \t]*([-+*/^=<>×÷−]+)[ \t]*(?=[\d(\[])")
 _SIGN: Final = re.compile(r"[%+*/=<>^&|~\\{}\[\]_$#@`()×÷−±√∞≤≥≠≈!-]")
@@ -63,7 +63,7 @@ _OPPOSITES: Final = frozenset(
 )  # fmt: skip
 _JOINING: Final = frozenset(["and", "or", "vs", "versus", "&", "nor", "和", "与", "或", "跟", "及", "还是", "、"])
 _PHRASE: Final = frozenset(["is", "are", "of", "in", "for", "on", "at", "from", "的", "是", "里", "上", "中"])
-_DETERMINERS: Final = frozenset(["a", "an", "the"])
+DETERMINERS: Final = frozenset(["a", "an", "the"])
 _ARTICLES: Final = frozenset(["a", "an", "the", "my", "our", "your", "his", "her", "its", "their", "this", "that"])
 # :-) and its kin, standing alone: they show a mood. The initial of whoever signs: "Yours faithfully, D. Larkin".
 _MOOD: Final = frozenset(":;<")
@@ -115,7 +115,7 @@ def _written(text: str) -> _Written:
     folded: set[str] = set()
     words: list[str] = []
     start = 0
-    for match in _WORD.finditer(text):
+    for match in WORD.finditer(text):
         word = match.group()
         between = text[start : match.start()]
         first = match.start() == 0 or start == 0 or not _OPENING.isdisjoint(between)
@@ -473,7 +473,7 @@ def _list_reordered(one: Facts, two: Facts, left: Sequence[Key], right: Sequence
     if pair is None:
         return False
     return all(
-        set(between) & _JOINING and set(between) <= _JOINING | _DETERMINERS for between in _between(one, two, pair)
+        set(between) & _JOINING and set(between) <= _JOINING | DETERMINERS for between in _between(one, two, pair)
     )
 
 
@@ -483,7 +483,7 @@ def _compounded(one: Facts, two: Facts, left: Sequence[Key], right: Sequence[Key
     if pair is None or any(key[0][0].isdigit() for key in pair):
         return False
     short, long = sorted(_between(one, two, pair), key=len)
-    return not short and not _PHRASE.isdisjoint(long) and set(long) <= _PHRASE | _DETERMINERS
+    return not short and not _PHRASE.isdisjoint(long) and set(long) <= _PHRASE | DETERMINERS
 
 
 def _neighbours_exchanged(left: Sequence[Key], right: Sequence[Key]) -> tuple[Key, Key] | None:
