@@ -6,7 +6,16 @@ import re
 import unicodedata
 from typing import Final, Literal, TypeAlias
 
-__all__ = ["SCHEMA_VERSION", "Script", "has_lone_surrogates", "normalise", "script_of", "scripts_of", "utf8"]
+__all__ = [
+    "SCHEMA_VERSION",
+    "Script",
+    "encodable",
+    "has_lone_surrogates",
+    "normalise",
+    "script_of",
+    "scripts_of",
+    "utf8",
+]
 
 SCHEMA_VERSION: Final = "1"
 """Part of every identity. Raise it when `normalise`, the encoding of keys or a fingerprint changes its meaning."""
@@ -52,6 +61,11 @@ def normalise(text: str) -> str:
 def has_lone_surrogates(text: str) -> bool:
     r"""Say whether ``text`` holds surrogate code points, which JSON can bring (``\ud83d``) and UTF-8 cannot carry."""
     return not text.isascii() and _SURROGATE.search(text) is not None
+
+
+def encodable(text: str) -> str:
+    """``text`` with a question mark for each lone surrogate: for code that takes nothing but UTF-8."""
+    return _SURROGATE.sub("?", text) if has_lone_surrogates(text) else text
 
 
 def utf8(text: str) -> bytes:

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from fingerprint.comparisons.lexicon import CLASSES, Language, Lexicon, lexicon
 from fingerprint.comparisons.words import WIDTH, WordTable, word_table
+from fingerprint.text import encodable
 
 __all__ = ["HEAD", "TAIL", "View", "language_of", "stem", "view"]
 
@@ -342,7 +343,7 @@ def _chinese(text: str, bounded: str, table: Lexicon, words: WordTable) -> View:
         folded = pattern.sub(replacement, folded)
     tokens: list[str] = []
     identifiers: set[str] = set()
-    for piece in rjieba.cut(folded):
+    for piece in rjieba.cut(encodable(folded)):
         token = piece.strip()
         if token and (token[0].isalnum() or token[-1].isalnum()):
             tokens.append(token)

@@ -17,6 +17,7 @@ from rapidfuzz.distance import DamerauLevenshtein
 from fingerprint.facts.literals import Literals, literals_of, plain
 from fingerprint.facts.quantities import Quantity, fold_numerals, numbers_of, times_of
 from fingerprint.facts.tables import Lexicon, lexicon
+from fingerprint.text import encodable
 
 __all__ = [
     "MAX_CHARACTERS",
@@ -408,7 +409,7 @@ def _taken_back(before: str, after: str, *, spaced: bool) -> int:
     if spaced:
         return pieces[-1]
     run = _HAN.search(before[::-1][:8])
-    last = rjieba.cut(before[clause:])[-1:] if run else []
+    last = rjieba.cut(encodable(before[clause:]))[-1:] if run else []
     return len(before) - len(last[0]) if last else pieces[-1]
 
 

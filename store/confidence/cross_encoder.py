@@ -33,7 +33,7 @@ from fingerprint.embedding.packed_e5 import unpack_rows
 from fingerprint.embedding.prepare import MINILM, MULTILINGUAL_E5, TOKENIZER, WORDS, Source, ensure
 from fingerprint.embedding.unigram import Unigram, load_unigram
 from fingerprint.runtime import one_thread_options, ort
-from fingerprint.text import script_of
+from fingerprint.text import encodable, script_of
 from store.confidence.pair_text import SCHEMA_VERSION, Encoded, PairReader
 
 __all__ = ["ArtefactError", "CrossEncoder", "Route", "unigram_tokens", "wordpiece_tokens"]
@@ -77,7 +77,7 @@ def wordpiece_tokens(file: Path) -> Callable[[str], _Tokens]:
     tokenizer.encode_special_tokens = True  # a text that spells out "[SEP]" is read as text
 
     def tokenise(text: str) -> _Tokens:
-        encoding = tokenizer.encode(_encodable(text), add_special_tokens=False)
+        encoding = tokenizer.encode(encodable(text), add_special_tokens=False)
         return encoding.ids, encoding.offsets
 
     return tokenise
@@ -87,7 +87,7 @@ def unigram_tokens(unigram: Unigram, pieces: Sequence[str]) -> Callable[[str], _
     """Tokens of a multilingual model, with the place of each found again by reading along."""
 
     def tokenise(text: str) -> _Tokens:
-        ids = unigram.encode(_encodable(text))
+        ids = unigram.encode(encodable(text))
         places: list[tuple[int, int]] = []
         at = 0
         for index in ids:
@@ -101,11 +101,6 @@ def unigram_tokens(unigram: Unigram, pieces: Sequence[str]) -> Callable[[str], _
         return ids, places
 
     return tokenise
-
-
-def _encodable(text: str) -> str:
-    """Lone surrogates become question marks, one for one."""
-    return text.encode("utf-8", "replace").decode("utf-8")
 
 
 class CrossEncoder:

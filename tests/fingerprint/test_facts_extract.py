@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fingerprint.comparisons.view import view
 from fingerprint.conversation import Message, Turn
 from fingerprint.facts import FACTS_SCHEMA, Fingerprint, direct_key, fingerprint_of
 from fingerprint.facts.extract import MAX_CHARACTERS, facts_of, is_slip, language_of
@@ -233,3 +234,9 @@ def test_a_text_of_100_kb_is_read_up_to_a_limit_and_its_rest_still_counts(unit: 
     assert facts.overflow
     assert facts.overflow != facts_of(text[:MAX_CHARACTERS] + "x" + text[MAX_CHARACTERS + 1 :]).overflow
     assert facts.overflow != facts_of(text[:-1]).overflow
+
+
+@pytest.mark.parametrize("text", ["不\ud800 不不5", "\ud800你好吗，不对，5", "不\ud800 不好"])
+def test_a_lone_surrogate_among_chinese_is_read_over(text: str) -> None:
+    assert facts_of(text).language == "zh"
+    assert view(text, "zh").text == text
