@@ -356,8 +356,8 @@ async def postgres_killed(scale: float) -> Outcome:
             # Not only the active ones: what was asked again while there were no look-ups has replaced some.
             missing = promised - await stand.committed(active=False)
             failures = [(await stand.admin("GET", "/stats", at=at))[1]["failures"] for at in range(2)]
-            # What one proxy takes back the other does not serve, a second later. What is taken back is the entry that is
-            # served now: a request that was not looked up while the database was away has replaced the first one.
+            # What one proxy takes back the other does not serve, a second later. What is taken back is the entry that
+            # is served now: a request that was not looked up while the database was away has replaced the first one.
             await asyncio.sleep(1.5)
             now = await ask(stand.proxies[1].port, "what is stored")
             await stand.written()
