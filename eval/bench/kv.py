@@ -27,8 +27,9 @@ import statistics
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -53,7 +54,9 @@ _PATIENCE_S: Final = 900.0
 _POOL: Final = 262_144  # KV tokens: enough for every chain, so that nothing is evicted and residency can be read
 _SENSE_POOL: Final = 32_768
 _START_S: Final = 600.0
-_SPEECH: Final = {"temperature": 1, "min_tokens": 12, "max_tokens": 160}
+# Long enough that no answer is cut off: what ended at the limit is not stored, and a first answer that is missing sends
+# everybody behind it another way.
+_SPEECH: Final = {"temperature": 1, "min_tokens": 12, "max_tokens": 600}
 _SENSE: Final = {"temperature": 0, "max_tokens": 120}
 _BRIEF: Final = "Answer in one short sentence."
 # On a loaded machine the store would miss its deadlines, and every such turn is a miss.
@@ -74,6 +77,7 @@ class Turn:
     cached: int
     completion: int
     text: str
+    reason: str = ""  # the word of X-Antiphon-Reason before any colon
 
     @property
     def forwarded(self) -> bool:
@@ -113,6 +117,7 @@ async def ask(client: httpx.AsyncClient, url: str, model: str, messages: list[di
         (first or time.perf_counter()) - began,
         int(usage.get("prompt_tokens", 0)), int(details.get("cached_tokens") or 0),
         int(usage.get("completion_tokens", 0)), "".join(pieces),
+        headers.get("x-antiphon-reason", "").partition(":")[0],
     )  # fmt: skip
 
 
@@ -134,10 +139,7 @@ async def talk(
 
 
 def _placed(turn: Turn, conversation: int, place: int, kind: str) -> Turn:
-    return Turn(
-        conversation, place, kind, turn.reuse, turn.replaced, turn.ttft_s, turn.prompt, turn.cached, turn.completion,
-        turn.text,
-    )  # fmt: skip
+    return replace(turn, conversation=conversation, turn=place, kind=kind)
 
 
 async def run(url: str, work: Sequence[Conversation], *, spread_s: float, think_s: float) -> list[Turn]:
@@ -239,6 +241,7 @@ def summary(turns: Sequence[Turn], after_hit: set[tuple[int, int]], forwarded: s
     return {
         "turns": len(turns),
         "served_from_cache": sum(not turn.forwarded for turn in turns),
+        "reasons_where_forwarded": dict(Counter(turn.reason for turn in turns if turn.reason and turn.forwarded)),
         "with_turns_replaced": sum(turn.replaced > 0 for turn in turns),
         "prefilled_tokens": sum(turn.prefilled for turn in turns),
         "generated_tokens": sum(turn.completion for turn in turns if turn.forwarded),
@@ -459,7 +462,7 @@ def report(results: dict[str, Any]) -> str:
     load = f"load {', '.join(str(value) for value in results.get('load_before', {}).values())}"
     work = results["workload"]
     lines += [
-        f"{work['conversations']} conversations, {work['turns']} turns; `{taken['command']}` at {taken['commit']} on "
+        f"{work['conversations']} conversations, {work['turns']} turns, the later users spread over {work['spread_s']:g} s; `{taken['command']}` at {taken['commit']} on "
         f"{taken['date']}, {taken['cores']} cores, {load} before the three.",
         "",
     ]
@@ -520,9 +523,9 @@ def main() -> int:
     parser.add_argument("--plot", type=Path, metavar="OUT", help="draw them (.png or .svg)")
     parser.add_argument("--part", choices=["speed", "sense", "all"], default="all")
     parser.add_argument("--data", type=Path, default=_ROOT.parent / "shared" / "data", help="default: ../shared/data")
-    parser.add_argument("--scripts", type=int, default=5, help="different scripts (default 5)")
+    parser.add_argument("--scripts", type=int, default=9, help="different scripts (default 9)")
     parser.add_argument("--users", type=int, default=7, help="later users of each script (default 7)")
-    parser.add_argument("--spread-s", type=float, default=20.0, help="seconds over which the later users come")
+    parser.add_argument("--spread-s", type=float, default=28.0, help="seconds over which the later users come")
     parser.add_argument("--think-s", type=float, default=1.0, help="seconds from an answer to the next message")
     parser.add_argument("--pool", type=int, default=_POOL, help=f"KV tokens the backend has room for (default {_POOL})")
     parser.add_argument("--patient", action="store_true", help="raise the store's deadlines, on a loaded machine")
