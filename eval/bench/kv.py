@@ -462,7 +462,8 @@ def report(results: dict[str, Any]) -> str:
     load = f"load {', '.join(str(value) for value in results.get('load_before', {}).values())}"
     work = results["workload"]
     lines += [
-        f"{work['conversations']} conversations, {work['turns']} turns, the later users spread over {work['spread_s']:g} s; `{taken['command']}` at {taken['commit']} on "
+        f"{work['conversations']} conversations, {work['turns']} turns, the later users spread over "
+        f"{work['spread_s']:g} s; `{taken['command']}` at {taken['commit']} on "
         f"{taken['date']}, {taken['cores']} cores, {load} before the three.",
         "",
     ]

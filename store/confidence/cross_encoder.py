@@ -42,6 +42,8 @@ Route = Literal["en", "zh"]
 ROUTES: Final[tuple[Route, ...]] = ("en", "zh")
 _SOURCES: Final[dict[Route, Source]] = {"en": MINILM, "zh": MULTILINGUAL_E5}
 _MOST_ROUTED_CHARACTERS: Final = 2000
+_SLOW: Final = ["SkipLayerNormFusion"]
+"""Rewrites of onnxruntime that cost more than they save: its joined kernel needs eight times as long as both nodes."""
 _Tokens = tuple[Sequence[int], Sequence[tuple[int, int]]]
 
 
@@ -183,7 +185,9 @@ def _file_digest(path: Path) -> bytes:
 
 def _load(route: Route, artefact: Path, folders: Sequence[Path] | None) -> _Loaded:
     try:
-        session = ort.InferenceSession(str(artefact), one_thread_options(), providers=["CPUExecutionProvider"])
+        session = ort.InferenceSession(
+            str(artefact), one_thread_options(), providers=["CPUExecutionProvider"], disabled_optimizers=_SLOW
+        )
         meta = json.loads(session.get_modelmeta().custom_metadata_map["antiphon"])
     except Exception as error:  # onnxruntime raises many kinds
         raise ArtefactError(f"{artefact.name} cannot be loaded: {error}") from error
