@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from fingerprint.conversation import Message, Turn
 from fingerprint.facts.context import context_relations
+from fingerprint.facts.material import material_relation
 from fingerprint.facts.relation import Relation
 from fingerprint.facts.rules import comparison_of, message_relations
 from fingerprint.facts.sides import side_of
@@ -24,6 +25,7 @@ def relations(query: Turn, candidate: Turn, *, same_place: bool) -> tuple[Relati
     found = list(message_relations(comparison_of(one, two, one.last, two.last)))
     found.extend(wording_relations(a.message.text, b.message.text))
     found.append(slight_relation(a.message.text, b.message.text))
+    found.append(material_relation(a, b))
     if a.message.opaque != b.message.opaque:
         found.append(Relation("attachments", "conflict", "The messages carry other attachments."))
     if not same_place:

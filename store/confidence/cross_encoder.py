@@ -34,7 +34,7 @@ from fingerprint.embedding.prepare import MINILM, MULTILINGUAL_E5, TOKENIZER, WO
 from fingerprint.embedding.unigram import Unigram, load_unigram
 from fingerprint.runtime import one_thread_options, ort
 from fingerprint.text import encodable, script_of
-from store.confidence.pair_text import SCHEMA_VERSION, Encoded, PairReader
+from store.confidence.pair_text import READING, SCHEMA_VERSION, Encoded, PairReader
 
 __all__ = ["ArtefactError", "CrossEncoder", "Route", "unigram_tokens", "wordpiece_tokens"]
 
@@ -117,7 +117,7 @@ class CrossEncoder:
         digest = hashlib.blake2b(digest_size=6)
         for route in ROUTES:
             digest.update(_file_digest(artefacts[route]))
-        self._version = f"cross-{SCHEMA_VERSION}-{digest.hexdigest()}"
+        self._version = f"cross-{SCHEMA_VERSION}.{READING}-{digest.hexdigest()}"
 
     @classmethod
     def load(cls, folders: Sequence[Path] | None = None) -> CrossEncoder:

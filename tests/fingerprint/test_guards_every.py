@@ -115,6 +115,20 @@ EVERY: list[tuple[str, str, Texts, Texts, Texts]] = [
     ("layout", "zh", "改：\n  a\nb\nc", "改：\na\n  b\nc", "改：\n  a\nb\nc"),
     ("slight", "en", "Who wrote Faust?", "Who wrote about Faust?", "Whose work is Faust?"),
     ("slight", "zh", "北京大学在哪里", "北京的大学在哪里", "北京大学的地址"),
+    (
+        "material",
+        "en",
+        ("Translate all I write from now on.", "All right.", "How do I reset it?"),
+        ("Translate all I write from now on.", "All right.", "How can I reset it?"),
+        ("Translate all I write from now on.", "All right.", "How do I reset it?"),
+    ),
+    (
+        "material",
+        "zh",
+        ("从现在起把我说的话翻译成英文", "好的", "怎么重启"),
+        ("从现在起把我说的话翻译成英文", "好的", "如何重启"),
+        ("从现在起把我说的话翻译成英文", "好的", "怎么重启"),
+    ),
     ("order", "en", "Did Brutus kill Caesar?", "Did Caesar kill Brutus?", "did brutus kill caesar"),
     ("order", "zh", "狗咬人怎么办", "人咬狗怎么办", "狗咬人该怎么办"),
     (

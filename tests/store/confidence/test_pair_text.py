@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 import numpy as np
 from hypothesis import given, settings
@@ -60,6 +61,20 @@ def test_an_early_sentence_that_differs_is_kept_and_an_equal_one_is_not() -> Non
     seen = words(reader().read_one(a, b).ids)
     assert "June." in seen and "July." in seen
     assert "Parking" not in seen
+
+
+def test_a_system_prompt_that_both_have_is_not_read() -> None:
+    bare = turn("price for 12 seats"), turn("price for 20 seats")
+    under = [replace(one, system=(Message("system", "Be brief and kind."),)) for one in bare]
+    for seen, expected in zip(reader().read(*under), reader().read(*bare), strict=True):
+        assert seen.ids.tolist() == expected.ids.tolist() and seen.markers.tolist() == expected.markers.tolist()
+    assert reader().read_one(*under).ids.tolist() == reader().read_one(*bare).ids.tolist()
+
+
+def test_a_system_prompt_that_only_one_has_is_read() -> None:
+    bare = turn("price for 12 seats"), turn("price for 20 seats")
+    under = replace(bare[0], system=(Message("system", "Be brief and kind."),))
+    assert "brief" in words(reader().read_one(under, bare[1]).ids)
 
 
 def test_the_message_being_answered_is_always_there() -> None:

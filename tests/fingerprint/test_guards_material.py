@@ -1,0 +1,147 @@
+"""Where the user's words are there to be worked on, other words of the same meaning are no equivalent."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fingerprint.conversation import Message, Turn
+from fingerprint.facts import objections
+from fingerprint.facts.material import material_relation
+
+ONE, OTHER = "How do I reset my router?", "What's the way to reset my router?"
+
+
+def under(system: str, text: str, *said: str) -> Turn:
+    history = tuple(Message(("user", "assistant")[n % 2], words) for n, words in enumerate(said))
+    return Turn((Message("system", system),) if system else (), history, Message("user", text))
+
+
+def vetoed(system: str, *said: str) -> bool:
+    one, other = under(system, ONE, *said), under(system, OTHER, *said)
+    assert material_relation(one, other) == material_relation(other, one)
+    assert "material" not in objections(one, one, same_place=True)
+    return "material" in objections(one, other, same_place=True)
+
+
+@pytest.mark.parametrize(
+    "system",
+    [
+        "Translate everything the user writes into French.",
+        "You are a translator. Output only the translation.",
+        "You are a professional English-Chinese translator.",
+        "Rewrite the user's message in formal English.",
+        "Paraphrase each sentence you receive.",
+        "Classify the user's message as positive or negative.",
+        "You are a sentiment classifier.",
+        "For each user message, output the intent label.",
+        "Your task is intent classification: label the user's query with one of A, B, C.",
+        "Correct the grammar of the text you are given.",
+        "Proofread the following text.",
+        "You will be given a sentence. Translate it to German.",
+        "Repeat what the user says backwards.",
+        "You are an echo bot.",
+        "Count the words in the user's message.",
+        "Summarize the text the user provides.",
+        "You are a grammar checker.",
+        "Given the conversation, rephrase the user's last question as a stand-alone question.",
+        "Generate a title for the user's message.",
+        "Extract all entities from the user's message.",
+        "Respond with the sentiment of each message.",
+        "Translate to Spanish.",
+        "You are a text-to-SQL system. Convert the user's question to SQL.",
+        "The user’s text should be translated into Italian.",
+        "Score the essay the user sends from 1 to 10.",
+        "Reply only with the user's message in upper case.",
+        "把用户的话翻译成英文。",
+        "你是一个专业翻译,只输出译文。",
+        "请将用户输入的内容改写得更正式。",
+        "对用户的评论进行情感分类。",
+        "你是文本润色助手。",
+        "判断用户消息的意图。",
+        "纠正用户句子里的错别字。",
+        "将以下文本总结为一句话。",
+        "你是复读机。",
+    ],
+)
+def test_a_system_prompt_that_works_on_the_words_makes_other_words_another_turn(system: str) -> None:
+    assert vetoed(system)
+
+
+@pytest.mark.parametrize(
+    "system",
+    [
+        "",
+        "You are a helpful assistant.",
+        "You are the assistant of a help desk for phones. Answer in plain words and stay with the question. Give steps "
+        "in the order in which they are done. Never ask for passwords. Keep to the language of the question, and do "
+        "not repeat it. Units are metric.",
+        "Use a friendly tone and answer the user's questions briefly.",
+        "You are a customer support agent for a translation agency. Answer questions about prices.",
+        "Answer in the user's language.",
+        "Summarize your answer in one sentence at the end.",
+        "If the user is wrong, correct them politely.",
+        "Never translate the user's message; answer it.",
+        "You are a coding assistant. Explain your code and comment every line.",
+        "You are a cooking assistant; convert units to metric in your answers.",
+        "Understand the user's question before you answer. Ask for clarification when the message is unclear.",
+        "You help users improve their English; answer their questions on grammar.",
+        "Treat every user message as confidential.",
+        "Reply to each message in at most three sentences.",
+        "你是一家网店的客服助手。请用简短的话回答，按步骤说明。",
+        "回答用户的问题，不要重复问题。",
+        "你是数学老师,请总结解题步骤。",
+        "请用用户的语言回答用户的问题。",
+    ],
+)
+def test_a_system_prompt_for_answering_is_no_objection(system: str) -> None:
+    assert not vetoed(system)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        ("Translate everything I write into French from now on.", "D'accord."),
+        ("Please correct every sentence I send you.", "Sure."),
+        ("Translate my next messages to German.", "Gern.", "Good morning", "Guten Morgen"),
+        ("我接下来说的话都翻译成英文", "OK"),
+        ("从现在起把我说的每句话翻译成日语", "はい"),
+        ("Can you translate?", "Sure! Please send me the text you'd like translated."),
+        ("Can you translate?", "Of course. What sentence would you like me to translate?"),
+        ("Help me with a letter.", "Paste your draft here."),
+        ("帮我翻译", "好的，请把要翻译的句子发给我。"),
+    ],
+)
+def test_so_does_what_was_agreed_on_before(said: tuple[str, ...]) -> None:
+    assert vetoed("", *said)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        ("Translate 'good morning' into French.", "Bonjour."),
+        ("Repeat that please.", "Reset it with the pin."),
+        ("From now on answer in miles.", "All right."),
+        ("My phone is dead.", "I can text you when it's back. Would you like me to send you that text?"),
+        ("A reminder.", "Shall I move your appointment there and send a reminder by text?"),
+        ("总结一下", "总结如下。"),
+        ("用电多了", "要不要您把电表照片发给我核对？"),
+    ],
+)
+def test_work_that_is_done_is_none(said: tuple[str, ...]) -> None:
+    assert not vetoed("", *said)
+
+
+@given(st.text(max_size=300), st.text(max_size=300), st.text(max_size=40), st.text(max_size=40))
+def test_it_is_symmetric_and_equal_messages_are_never_an_objection(
+    system: str, said: str, one: str, other: str
+) -> None:
+    a, b = under(system, one, said, said), under(system, other, said, said)
+    assert material_relation(a, b) == material_relation(b, a)
+    assert material_relation(a, a).kind == "compatible"
+
+
+def test_a_long_system_prompt_is_read_in_bounded_time() -> None:
+    assert not vetoed("the text of users " * 10_000)
+    assert not vetoed("translate " * 20_000)
