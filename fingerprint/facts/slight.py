@@ -18,6 +18,7 @@ from fingerprint.facts.wording import DETERMINERS, WORD
 __all__ = ["slight_relation"]
 
 _MOST: Final = 16  # words, or Chinese characters, of what counts as short
+_SHORT: Final = 60  # characters of a question in which who gives and who gets is the matter
 _LONGEST: Final = 400  # characters that are looked at
 _HAN: Final = re.compile(r"[\u3400-\u9fff]")
 _SMALL: Final = frozenset(
@@ -56,6 +57,23 @@ _MOOD: Final = re.compile("[吗呢啊呀吧]+$")
 _INSTITUTION: Final = re.compile(
     "大学|学院|银行|日报|晚报|电视台|出版社|航空|饭店|宾馆|集团|公司|医院|机场|铁路|动物园"
 )
+# One word for both sides of a loan or a lease: who gives is told by the words around it alone.
+_LENDS_OR_BORROWS: Final = re.compile(
+    r"[借租](?![款条据金客])|\b(?:rent|leas|hir|lend|borrow|sublet)(?:e|s|es|ed|ing|ting)?\b", re.I
+)
+_PEOPLE: Final = (
+    r"(?:some(?:one|body)|anyone|others?|another|people|persons?|friends?|famil(?:y|ies)|neighbou?rs?|tenants?|guests?"
+    r"|strangers?|students?|colleagues?|compan(?:y|ies)|him|her|them)"
+)
+_LENDS: Final = re.compile(
+    r"[借租](?![款条据金客])[^，。？?！!]{0,10}给|给[^，。？?！!]{1,8}[借租](?![款条据金客])|[出外][借租]|转租"
+    r"|\b(?:lends?|sublet(?:s|ting)?)\b"
+    rf"|\b(?:rent|leas|hir)(?:e|s|es|ed|ing|ting)?\b.*\b(?:out|to (?:(?!do)\w+ ){{0,2}}{_PEOPLE})\b",
+    re.I,
+)
+_SUFFERS: Final = re.compile(
+    "被(?![子褥套罩单])[^，。？?！!被]{0,6}?([\u3400-\u9fff]{2})(?=了|过|吗|怎|[，。？?！!]|$)"
+)
 _FINE: Final = Relation("slight", "compatible", "No small word or ending makes another question of the same words.")
 
 
@@ -64,8 +82,23 @@ def slight_relation(mine: str, theirs: str) -> Relation:
     mine, theirs = mine[: _LONGEST + 1], theirs[: _LONGEST + 1]
     if mine == theirs or max(len(mine), len(theirs)) > _LONGEST:
         return _FINE
+    if found := _other_side(mine, theirs) or _other_side(theirs, mine):
+        return Relation("slight", "conflict", found)
     found = _chinese(mine, theirs) if _HAN.search(mine) and _HAN.search(theirs) else _words(mine, theirs)
     return Relation("slight", "conflict", found) if found else _FINE
+
+
+def _other_side(one: str, other: str) -> str:
+    """Whether one lends what the other borrows, or suffers what the other does."""
+    if max(len(one), len(other)) > _SHORT or abs(len(one) - len(other)) > _SHORT // 6:
+        return ""
+    both = _LENDS_OR_BORROWS.search(one) and _LENDS_OR_BORROWS.search(other)
+    if both and _LENDS.search(one) and not _LENDS.search(other):
+        return "One gives what the other gets."
+    suffered = _SUFFERS.search(one)
+    if suffered and "被" not in other and suffered[1] in other:
+        return "One suffers what the other does."
+    return ""
 
 
 def _words(mine: str, theirs: str) -> str:

@@ -63,6 +63,29 @@ def vetoed(system: str, *said: str) -> bool:
         "纠正用户句子里的错别字。",
         "将以下文本总结为一句话。",
         "你是复读机。",
+        "Traduisez le texte de l'utilisateur en anglais.",
+        "Übersetze ins Deutsche.",
+        "You are TranslateBot.",
+        "Return the message in Morse code.",
+        "Fix the grammar.",
+        "Correct my English.",
+        "You are an English teacher. Grade the student's sentence from 1 to 10.",
+        "Speech-to-text post-processor: fix punctuation and casing.",
+        "Is the following message spam? Answer yes or no.",
+        "Detect the language of the user's message.",
+        "Whatever comes in, reply with its politeness on a scale of 0-100.",
+        "Give each message a short title.",
+        "You name chats. Reply with a name for the chat of at most four words.",
+        "Rewrite it in plain English.",
+        "Turn the user's message into a tweet.",
+        "Emojify.",
+        "Reply with the number of words.",
+        "Convert to SQL.",
+        "You are a search query generator. Output a Google query.",
+        "帮我润色",
+        "为这段对话生成一个标题。",
+        "把用户的问题转换成SQL。",
+        "把下面的句子改成文言文。",
     ],
 )
 def test_a_system_prompt_that_works_on_the_words_makes_other_words_another_turn(system: str) -> None:
@@ -93,6 +116,14 @@ def test_a_system_prompt_that_works_on_the_words_makes_other_words_another_turn(
         "回答用户的问题，不要重复问题。",
         "你是数学老师,请总结解题步骤。",
         "请用用户的语言回答用户的问题。",
+        "You are a travel assistant for a translation agency. Answer customers' questions.",
+        "You are a support agent for a grammar checker. Answer users' questions about the product.",
+        "Detect the language of the user's message and reply in it.",
+        "Use Markdown. Give short titles to sections of long answers.",
+        "You turn refunds around quickly and politely.",
+        "You are a math tutor. Show your steps and check the result.",
+        "你是翻译公司的客服，请回答客户的问题。",
+        "你是一个知识问答助手，可以翻译、写作、编程，请回答用户问题。",
     ],
 )
 def test_a_system_prompt_for_answering_is_no_objection(system: str) -> None:
@@ -142,6 +173,9 @@ def test_it_is_symmetric_and_equal_messages_are_never_an_objection(
     assert material_relation(a, a).kind == "compatible"
 
 
-def test_a_long_system_prompt_is_read_in_bounded_time() -> None:
-    assert not vetoed("the text of users " * 10_000)
-    assert not vetoed("translate " * 20_000)
+@pytest.mark.parametrize(
+    "words", ["the text of users ", "you are the ", "give me the message and ", "translate ", "my "]
+)
+def test_a_long_system_prompt_is_read_to_a_bound(words: str) -> None:
+    assert vetoed(words * 20_000) in (True, False)
+    assert not vetoed("Be kind. " * 20_000 + "Translate to French.")
