@@ -20,7 +20,7 @@ from fingerprint.facts.relation import Relation
 
 __all__ = ["material_relation"]
 
-_LONGEST: Final = 8_000  # characters of a message that are read
+_LONGEST: Final = 8_000  # characters of a message that are read, of its beginning and of its end
 _MESSAGES: Final = 40  # how far back a conversation is read
 _FINE: Final = Relation("material", "compatible", "The messages are there to be answered, not to be worked on.")
 _CONFLICT: Final = Relation("material", "conflict", "The very words are to be worked on, and they are not the same.")
@@ -54,7 +54,8 @@ def _table() -> _Table:
 @lru_cache(maxsize=1024)
 def _hands_over(kind: str, text: str) -> bool:
     said: re.Pattern[str] = getattr(_table(), kind)
-    return said.search(text[:_LONGEST].lower().replace("’", "'")) is not None
+    parts = (text,) if len(text) <= 2 * _LONGEST else (text[:_LONGEST], text[-_LONGEST:])
+    return any(said.search(part.lower().replace("’", "'")) for part in parts)
 
 
 def material_relation(a: Turn, b: Turn) -> Relation:
