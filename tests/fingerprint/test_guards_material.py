@@ -13,7 +13,7 @@ from fingerprint.facts.material import material_relation
 # Sentences of system prompts for assistants that answer.
 ORDINARY = """
 You are a helpful and honest assistant. Always answer as helpfully as possible, while being safe.
-If a question does not make any sense, or is not factually coherent, explain why instead of answering something not correct.
+If a question does not make any sense, or is not coherent, explain why instead of answering something wrong.
 If you don't know the answer to a question, please don't share false information.
 You are an AI assistant that helps people find information.
 Provide a detailed answer so user don't need to search outside to understand the answer.
