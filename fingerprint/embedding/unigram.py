@@ -29,7 +29,7 @@ class Unigram:
     def __init__(self, pieces: Sequence[str], scores: Sequence[float], unknown: int, special: frozenset[int]) -> None:
         """``special`` are ids that text never yields (``<s>`` and the like); ``unknown`` stands for all else."""
         self._ids = {piece: i for i, piece in enumerate(pieces) if i != unknown and i not in special}
-        self._scores = array("f", scores)
+        self._scores = array("d", scores)  # as the library: rounded, two paths of nearly one weight change places
         self._longest = max(map(len, self._ids))
         self._unknown_score = min(self._scores) - _UNKNOWN_PENALTY
         self.unknown = unknown
