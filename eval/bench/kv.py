@@ -134,12 +134,8 @@ async def talk(
         messages.append({"role": "user", "content": said.text})
         got = await ask(client, url, "shaped", messages, **_SPEECH)
         messages.append({"role": "assistant", "content": got.text})
-        turns.append(_placed(got, number, place, said.kind))
+        turns.append(replace(got, conversation=number, turn=place, kind=said.kind))
     return turns
-
-
-def _placed(turn: Turn, conversation: int, place: int, kind: str) -> Turn:
-    return replace(turn, conversation=conversation, turn=place, kind=kind)
 
 
 async def run(url: str, work: Sequence[Conversation], *, spread_s: float, think_s: float) -> list[Turn]:

@@ -51,11 +51,15 @@ def _table() -> _Table:
     return _Table(*map(any_of, ("system", "user", "reply")))
 
 
-@lru_cache(maxsize=1024)
 def _hands_over(kind: str, text: str) -> bool:
-    said: re.Pattern[str] = getattr(_table(), kind)
     parts = (text,) if len(text) <= 2 * _LONGEST else (text[:_LONGEST], text[-_LONGEST:])
-    return any(said.search(part.lower().replace("’", "'")) for part in parts)
+    return any(_says(kind, part) for part in parts)
+
+
+@lru_cache(maxsize=1024)  # of what was cut to size: a key may be kept for long
+def _says(kind: str, part: str) -> bool:
+    said: re.Pattern[str] = getattr(_table(), kind)
+    return said.search(part.lower().replace("’", "'")) is not None
 
 
 def material_relation(a: Turn, b: Turn) -> Relation:

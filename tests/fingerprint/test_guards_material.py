@@ -283,9 +283,19 @@ def test_it_is_symmetric_and_equal_messages_are_never_an_objection(
 
 
 @pytest.mark.parametrize(
-    "words", ["the text of users ", "you are the ", "give me the message and ", "translate ", "my "]
+    ("words", "works"),
+    [
+        ("the text of users ", False),
+        ("you are the ", False),
+        ("give me the message and ", False),
+        ("my ", False),
+        ("translate ", True),
+    ],
 )
-def test_a_long_system_prompt_is_read_to_a_bound(words: str) -> None:
-    assert vetoed(words * 20_000) in (True, False)
+def test_a_long_system_prompt_is_read_to_a_bound(words: str, works: bool) -> None:
+    assert vetoed(words * 20_000) is works
+
+
+def test_of_a_long_system_prompt_the_end_is_read_too() -> None:
     assert vetoed("Be kind. " * 20_000 + "Translate everything the user writes into French.")
     assert not vetoed("Be kind. " * 20_000)
