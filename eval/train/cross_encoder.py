@@ -12,7 +12,9 @@ them.
 
 Rows are drawn with a seed: real pairs of families, public pairs (statements left out), and generated ones
 (``eval.train.augment``). The held-out fold (whole domains, default 0) is never drawn from. Kept is the exponential
-moving average of the weights. One thread: two trainings side by side use two cores better than one with two.
+moving average of the weights. One thread: two trainings side by side use two cores better than one with two, and so do
+two processes of one training (``torchrun --nproc-per-node 2 -m eval.train.cross_encoder train …``: each draws rows of
+its own, gradients are averaged).
 """
 
 from __future__ import annotations
@@ -24,11 +26,13 @@ import random
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+import torch.distributed as dist
 from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer
 from torch.nn import functional
@@ -238,10 +242,26 @@ def figures(score: np.ndarray[Any, Any], equivalent: np.ndarray[Any, Any]) -> di
     }
 
 
+def _together(parameters: Sequence[torch.nn.Parameter], processes: int) -> None:
+    """Average the gradients over all processes."""
+    flat = torch.cat([p.grad.flatten() for p in parameters if p.grad is not None])
+    dist.all_reduce(flat)
+    flat /= processes
+    at = 0
+    for parameter in parameters:
+        if parameter.grad is not None:
+            parameter.grad.copy_(flat[at : at + parameter.grad.numel()].view_as(parameter.grad))
+            at += parameter.grad.numel()
+
+
 def train(arguments: argparse.Namespace) -> None:
     """Run a training to its end, or go on from its checkpoint."""
     torch.set_num_threads(1)
     torch.manual_seed(arguments.seed)
+    rank, processes = 0, 1
+    if dist.is_torchelastic_launched():
+        dist.init_process_group("gloo", timeout=timedelta(hours=1))
+        rank, processes = dist.get_rank(), dist.get_world_size()
     out: Path = arguments.out
     out.mkdir(parents=True, exist_ok=True)
     base: Path = arguments.base
@@ -266,21 +286,23 @@ def train(arguments: argparse.Namespace) -> None:
         optimiser.load_state_dict(state["optimiser"])
         average, seen = state["average"], state["seen"]
         seed += seen  # other rows than the first time
+    torch.manual_seed(seed + rank)  # each process drops other units out
     meta = {
         "lang": arguments.lang, "shape": asdict(model.shape), "schema": SCHEMA_VERSION, "seed": arguments.seed,
         "held_out": arguments.held_out, "rate": arguments.rate, "batch": arguments.batch, "other": arguments.other,
+        "processes": processes,
         "last_tokens": arguments.last_tokens, "context_tokens": arguments.context_tokens, "rows": arguments.rows,
     }  # fmt: skip
     held = [p for p in load_families() if p.fold == arguments.held_out and p.lang == arguments.lang]
     held = random.Random(0).sample(held, min(arguments.check, len(held)))
     truth = np.array([p.equivalent for p in held])
     vectors = Vectors(*arguments.vectors) if arguments.vectors else None
-    sampler = Sampler(arguments.lang, arguments.other, arguments.held_out, seed, vectors)
+    sampler = Sampler(arguments.lang, arguments.other, arguments.held_out, seed + 1000 * rank, vectors)
     started, checked, losses = time.time(), seen, []
     for rows in sampler.batches(reader, arguments.batch):
         if seen >= arguments.rows:
             break
-        warm = min(1.0, (seen + 1) / 1500)
+        warm = min(1.0, (seen + 1) / arguments.warm)
         left = min(1.0, (arguments.rows - seen) / (arguments.decay * arguments.rows))
         for group, rate in zip(optimiser.param_groups, rates, strict=True):
             group["lr"] = rate * warm * max(0.02, left)
@@ -290,16 +312,20 @@ def train(arguments: argparse.Namespace) -> None:
         loss = functional.binary_cross_entropy_with_logits(logits, labels * 0.96 + 0.02)
         optimiser.zero_grad()
         loss.backward()
+        if processes > 1:
+            _together(list(trained.values()), processes)
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimiser.step()
-        seen += len(rows)
+        seen += len(rows) * processes
         losses.append(loss.item())
-        keep = min(0.99, 1 - 1 / (1 + seen / arguments.batch / 4))
+        keep = min(0.99, 1 - 1 / (1 + seen / arguments.batch / processes / 4))
         with torch.no_grad():
             for name, value in trained.items():
                 average[name].lerp_(value, 1 - keep)
         if seen - checked >= arguments.every or seen >= arguments.rows:
             checked = seen
+            if rank:
+                continue
             current = {k: v.detach().clone() for k, v in trained.items()}
             model.load_state_dict(average, strict=False)
             result = figures(scores(model, reader, held), truth) if held else {}
@@ -327,8 +353,9 @@ def main() -> None:
     t.add_argument("--layers", type=int, default=6)
     t.add_argument("--start", type=Path, help="run folder of another language to go on from")
     t.add_argument("--start-base", type=Path, help="base folder of that run")
-    t.add_argument("--batch", type=int, default=16)
+    t.add_argument("--batch", type=int, default=16, help="rows a step, in each process")
     t.add_argument("--rate", type=float, default=8e-5)
+    t.add_argument("--warm", type=int, default=1500, help="rows over which the rate rises")
     t.add_argument("--decay", type=float, default=0.4, help="share of the rows over which the rate falls to nothing")
     t.add_argument("--held-out", type=int, default=0, help="fold never trained on; -1 for none")
     t.add_argument("--last-tokens", type=int, default=40)

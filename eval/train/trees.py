@@ -249,12 +249,15 @@ def report(rows: Rows, scores: NDArray[np.float64]) -> dict[str, Any]:
     """What the first stage reaches alone, no guard before it, by language, source and subtype; printed too.
 
     Families: each fold at the threshold the other folds set. Sources and subtypes: at the threshold that serves 1 % of
-    the families' different pairs.
+    the families' different pairs. Sources beside the cosine of the two messages: at such a threshold of its own
+    (``cosine``), and each at the one that serves 1 % of the source's own different pairs (``own_1``, ``cosine_own_1``).
     """
     out: dict[str, Any] = {}
+    cosine = rows.x[:, NAMES.index("cos")].astype(float)
     for lang in sorted(set(rows.lang)):
         group = rows.real & rows.family & (rows.lang == lang)
         limit = threshold(scores[group & ~rows.y], 0.01)
+        near = threshold(cosine[group & ~rows.y], 0.01)
         found: dict[str, Any] = {"auc": round(auc(scores[group], rows.y[group]), 4)}
         for wrong in (0.005, 0.01, 0.03, 0.05):
             found[f"families at {100 * wrong:g} %"] = frozen(rows, scores, group, wrong)
@@ -262,13 +265,18 @@ def report(rows: Rows, scores: NDArray[np.float64]) -> dict[str, Any]:
         sources: dict[str, Any] = {}
         for source in sorted(set(rows.domain[rows.real & ~rows.family & (rows.lang == lang)])):
             here = rows.real & (rows.domain == source)
+            same, different = here & rows.y, here & ~rows.y
             sources[source] = {
-                "right": share(scores[here & rows.y] >= limit),
-                "wrong": share(scores[here & ~rows.y] >= limit),
+                "right": share(scores[same] >= limit),
+                "wrong": share(scores[different] >= limit),
+                "cosine": [share(cosine[same] >= near), share(cosine[different] >= near)],
                 "auc": None
                 if rows.y[here].all() or not rows.y[here].any()
                 else round(auc(scores[here], rows.y[here]), 4),
             }
+            if same.any() and different.any():
+                sources[source]["own_1"] = share(scores[same] >= threshold(scores[different], 0.01))
+                sources[source]["cosine_own_1"] = share(cosine[same] >= threshold(cosine[different], 0.01))
             print(f"  {source:24s}", sources[source])
         found["sources"] = sources
         for answer, name in ((True, "same"), (False, "different")):

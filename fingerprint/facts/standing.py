@@ -1,8 +1,9 @@
-"""What a user has laid down for a conversation: how to answer, and what holds for the user.
+"""What a user has laid down for a conversation: how to answer, what holds for the user, what has changed on the way.
 
-"Answer in miles from now on", "I have a nut allergy", "Pretend you are a pirate": said once, it stands for every later
+"Answer in miles from now on", "I have a nut allergy", "Wait, it's Thursday now": said once, it stands for every later
 turn. A conversation in which it was said and one in which it was not cannot share an answer, however equal their last
-messages: an instruction always counts, the user's circumstances where the question may turn on them.
+messages: an instruction always counts, the user's circumstances where the question may turn on them, a change where
+it revises what was said before it.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import tomllib
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from importlib import resources
-from typing import Any
+from typing import Any, Final
 
 from fingerprint.conversation import Turn
 from fingerprint.facts.extract import facts_of, is_slip
@@ -25,6 +26,8 @@ _SENTENCES = 60  # of one message
 _LONG = 400  # characters; a longer sentence is a given text, not something laid down
 _COVERED = 0.6  # share of an instruction's content words that the other conversation must hold
 _TOUCHED = 0.34  # the same of a statement about the user, which may be worded freely
+_NEEDED: Final = {"instruction": _COVERED, "state": _TOUCHED, "change": _COVERED}
+_CALLED: Final = {"instruction": "an instruction", "state": "something about the user", "change": "a change"}
 _SENTENCE = re.compile(r"[^.!?。！？\n;；]+[.!?。！？;；]*")
 
 
@@ -32,6 +35,7 @@ _SENTENCE = re.compile(r"[^.!?。！？\n;；]+[.!?。！？;；]*")
 class _Table:
     instruction: re.Pattern[str]
     state: re.Pattern[str]
+    change: re.Pattern[str]
     personal: re.Pattern[str]
 
 
@@ -47,19 +51,16 @@ def _tables() -> tuple[_Table, ...]:
 
 
 @lru_cache(maxsize=1024)
-def _laid_down(text: str) -> tuple[tuple[str, bool], ...]:
-    """The sentences of a user's message that stand from then on, and whether each is an instruction."""
+def _laid_down(text: str) -> tuple[tuple[str, str], ...]:
+    """The sentences of a user's message that stand from then on, and of which kind each is."""
     found = []
     for sentence in _SENTENCE.findall(text[:8_000].lower().replace("’", "'"))[:_SENTENCES]:
         said = sentence.strip()
         if not said or said[-1] in "?？" or len(said) > _LONG:
             continue
-        for table in _tables():
-            if table.instruction.search(said):
-                found.append((said, True))
-                break
-            if table.state.search(said):
-                found.append((said, False))
+        for kind in _NEEDED:
+            if any(getattr(table, kind).search(said) for table in _tables()):
+                found.append((said, kind))
                 break
     return tuple(found)
 
@@ -69,23 +70,28 @@ def standing_relation(a: Turn, b: Turn) -> Relation:
     for mine, theirs in ((a, b), (b, a)):
         words: frozenset[str] | None = None
         longer = _asked(mine) > _asked(theirs)
+        answered = False
         for message in mine.history[-_MESSAGES:]:
             if message.role != "user":
+                answered = True
                 continue
-            for said, instruction in _laid_down(message.text):
+            for said, kind in _laid_down(message.text):
                 # Both have said something in as many messages: free wording, which the other guards compare.
-                if not instruction and not (longer and (_turns_on_user(a) or _turns_on_user(b))):
+                if kind == "state" and not (longer and (_turns_on_user(a) or _turns_on_user(b))):
+                    continue
+                if kind == "change" and not (longer and answered):
                     continue
                 if words is None:
                     words = _everything_said(theirs)
                 content = facts_of(said).content
                 held = sum(1 for word in content if word in words or any(is_slip(word, w, names=False) for w in words))
                 if not content:  # "let x = 4": nothing but signs
-                    held = int(not instruction or any(said in m.text.lower() for m in theirs.history))
+                    held = int(kind != "instruction" or any(said in m.text.lower() for m in theirs.history))
                     content = frozenset([said])
-                if held < (_COVERED if instruction else _TOUCHED) * len(content):
-                    kind = "an instruction" if instruction else "something about the user"
-                    return Relation("standing", "conflict", f"Only one conversation holds {kind}: {said[:80]!r}.")
+                if held < _NEEDED[kind] * len(content):
+                    return Relation(
+                        "standing", "conflict", f"Only one conversation holds {_CALLED[kind]}: {said[:80]!r}."
+                    )
     return Relation("standing", "compatible", "Nothing stands in one conversation alone.")
 
 

@@ -301,9 +301,11 @@ def _ranks(a: _Written, b: _Written, one: Facts, two: Facts) -> Relation:
 
 def _topic(a: _Written, b: _Written, one: Facts, two: Facts) -> Relation:
     """A bare topic ("fees", "SAP HANA system") asks nothing in particular, and what else the other asks of it is
-    something in particular. A yes or no is no topic."""
+    something in particular. A yes or no is no topic; where only one is bare and they share no word that says
+    something, neither holds the other ("lights?", "What about illumination?")."""
     decided = (one.affirms or one.declines) and (two.affirms or two.declines)
-    if not decided:
+    apart = a.topic != b.topic and one.content.isdisjoint(two.content)
+    if not decided and not apart:
         for written, mine, theirs in ((a, one, two), (b, two, one)):
             more = theirs.content - mine.content if written.topic else None
             if more:

@@ -55,6 +55,65 @@ def test_what_stands_in_both_conversations_forbids_nothing() -> None:
     assert standing_relation(one, two).kind == "compatible"
 
 
+_ASKED = {
+    "en": ("Is there a train to Leeds before noon?", "Yes, at 9:12.", "And how much is it?"),
+    "zh": ("周五上午有去苏州的车吗？", "有，九点十二分。", "多少钱？"),
+}
+
+
+@pytest.mark.parametrize(
+    ("language", "change"),
+    [
+        ("en", "Sorry, I meant Bradford."),
+        ("en", "Actually, we'll be four adults."),
+        ("en", "oh wait, it's the day after"),
+        ("en", "my sister just told me she can't come"),
+        ("en", "Scratch that, let's make it Saturday."),
+        ("en", "We switched to the student railcard last week."),
+        ("en", "It's from the old station, not the central one."),
+        ("en", "Turns out my boss pays for first class."),
+        ("en", "I no longer have the railcard."),
+        ("zh", "说错了，是去无锡。"),
+        ("zh", "等等，我们改到下午走。"),
+        ("zh", "其实我已经退休了。"),
+        ("zh", "对了，我上周刚办了学生证。"),
+        ("zh", "不对，是三个人。"),
+    ],
+)
+def test_what_changed_in_one_conversation_alone_forbids_sharing(language: str, change: str) -> None:
+    before, answer, question = _ASKED[language]
+    plain, changed = _turn(before, answer, question), _turn(before, answer, change, "Noted.", question)
+    assert "standing" in objections(plain, changed, same_place=False)
+    assert "standing" in objections(changed, plain, same_place=False)
+
+
+@pytest.mark.parametrize(
+    ("language", "said"),
+    [
+        ("en", "Thanks, that helped."),
+        ("en", "Oh great."),
+        ("en", "hm ok"),
+        ("en", "No thanks."),
+        ("en", "Is the waiting room heated now?"),
+        ("en", "We just need a bit more time."),
+        ("zh", "谢谢，明白了。"),
+        ("zh", "好的，稍等。"),
+        ("zh", "今天天气真不错。"),
+    ],
+)
+def test_small_talk_on_the_way_changes_nothing(language: str, said: str) -> None:
+    before, answer, question = _ASKED[language]
+    plain, longer = _turn(before, answer, question), _turn(before, answer, said, "Fine.", question)
+    assert standing_relation(plain, longer).kind == "compatible"
+
+
+def test_a_change_that_both_conversations_hold_forbids_nothing() -> None:
+    before, answer, question = _ASKED["en"]
+    told = _turn("Is there a train to Bradford before noon?", "Yes, at 9:40.", question)
+    revised = _turn(before, answer, "Sorry, I meant Bradford.", "At 9:40.", question)
+    assert standing_relation(told, revised).kind == "compatible"
+
+
 @given(st.lists(st.text(max_size=80), min_size=1, max_size=6), st.lists(st.text(max_size=80), min_size=1, max_size=6))
 def test_the_guard_is_symmetric_and_never_objects_to_the_same_conversation(a: list[str], b: list[str]) -> None:
     one, two = _turn(*a), _turn(*b)

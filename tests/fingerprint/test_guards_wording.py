@@ -136,6 +136,9 @@ def test_a_huge_message_is_read_in_bounded_work() -> None:
         ("opening hours of the museum", "What are the opening hours of the museum?", False),
         ("yes", "yes please", False),
         ("reset modem password", "How do I reset the modem's password?", False),
+        ("lamps?", "What about illumination?", False),
+        ("lamps", "illumination", True),
+        ("灯呢", "照明怎么安排？", False),
     ],
 )
 def test_a_bare_topic_is_not_a_question_about_it(a: str, b: str, refused: bool) -> None:
