@@ -195,6 +195,8 @@ def explain(
         say_json(decision)
     else:
         say_decision(decision)
+        if api_key is None and not decision["candidates"]:
+            say("asked as a caller without a credential; with --api-key KEY: among the answers of that caller")
 
 
 @app.command()

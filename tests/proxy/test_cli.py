@@ -370,6 +370,10 @@ def test_the_commands_work_on_a_running_proxy_and_on_its_store_alike(home: Path,
         assert explained.stdout.startswith(f"answer: exact (confidence 1.000, entry {entry})")
         stranger = antiphon(home, "explain", str(file), "--url", url, "--api-key", "another")
         assert stranger.stdout.startswith("miss: ")
+        assert "--api-key" not in stranger.stdout
+        nobody = antiphon(home, "explain", str(file), "--url", url)
+        assert nobody.stdout.startswith("miss: ")
+        assert "a caller without a credential" in nobody.stdout
         in_use = one_line(antiphon(home, "entries", "--store", str(home / "antiphon.db")), 1)
         assert "\n" not in in_use
 
