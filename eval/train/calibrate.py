@@ -8,11 +8,12 @@ second stage, only the pairs of the folds it held out count (``--held``); everyt
 
 1. Pairs a guard objects to never reach the confidence, nor do those that are too far apart (``NEAREST``): they are left
    out of the curves and counted as not served.
-2. Each stage's logit is brought to mean 0 and deviation 1; the score is their weighted sum (``SHARES``; 0 leaves the
-   second stage out).
+2. Each stage's logit is brought to mean 0 and deviation 1; the score is their weighted sum (``SHARES``; the second
+   stage is left out where no weight of it finds more).
 3. The sum and the cosine of the messages are brought to log odds by a line for each place two turns can stand at
    (``store.confidence.model.where``): logistic regression (Platt 1999) on the families and, as many again that are
-   different, on what a full cache offers beside the right entry (``N.npz``, `eval.train.neighbours`). Isotonic
+   different, on what a full cache offers beside the right entry (``N.npz``, `eval.train.neighbours`), weighed by what
+   serves most with next to none of those (``PULLS``). Isotonic
    regression from there to probability, both answers weighted alike, straight lines between block centres.
 4. ``answer``: the lowest confidence at which the share of wrong hits stays within ``--wrong`` on the families and
    within twice that on every other source: off its domains a model errs up to twice as often; and at which at most
@@ -56,12 +57,14 @@ Scores = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 
 NOT_QUESTIONS = STATEMENTS | {"cannot_negation"}
-SHARES = (0.0, 0.4, 0.7, 1.0, 1.4)
+SHARES = (0.4, 0.7, 1.0, 1.4)
 """Weights of the second stage that are tried."""
+PULLS = (0.0, 0.03, 0.1, 0.3, 1.0)
+"""Weights of the neighbours in the lines that are tried; with more of it, nearness counts for more."""
 NEAREST = {"en": 0.3, "zh": 0.84}
 """Cosine of the last messages under which nothing is served, unless both say yes or no to the same. Half of the pairs
 at 0.2 are equivalent in the data, next to none in a full cache, where most of what is stored is that far away."""
-FOLLOW_UP = {"en": 0.5, "zh": 0.86}
+FOLLOW_UP = {"en": 0.65, "zh": 0.86}
 """The same after one history. The families hold look-alikes and equivalents there, and no other follow-ups, of which
 a conversation is full (``eval.train.offered``)."""
 NEIGHBOURS = 0.001
@@ -146,8 +149,11 @@ def placed(score: Scores, where: NDArray[Any], cosine: Scores, lines: dict[str, 
     return found
 
 
-def lines_of(table: Table, score: Scores, passed: Flags, numbers: dict[str, Any]) -> dict[str, dict[str, float]]:
-    """The line from score and cosine to log odds of each place, by families and neighbours."""
+def lines_of(
+    table: Table, score: Scores, passed: Flags, numbers: dict[str, Any], pull: float
+) -> dict[str, dict[str, float]]:
+    """The line from score and cosine to log odds of each place, by families and neighbours; these weigh ``pull`` times
+    what the families' different pairs do. Without them the cosine counts for nothing."""
     own = PLACES[table.pairs[0].lang]
     lines: dict[str, dict[str, float]] = {}
     for place in get_args(Where):
@@ -155,12 +161,12 @@ def lines_of(table: Table, score: Scores, passed: Flags, numbers: dict[str, Any]
         here = passed & table.family & np.isin(table.where, sharing)
         x, y = np.c_[score[here], table.cosine[here]], table.truth[here]
         w = np.where(y, 1 / y.sum(), 1 / (~y).sum())
-        if table.neighbours is None:
+        if table.neighbours is None or pull == 0:
             x[:, 1] = 0.0
         else:
             group = np.isin(table.neighbours.where, sharing)
             x = np.r_[x, np.c_[table.neighbours.score(numbers), table.neighbours.cosine][group]]
-            y, w = np.r_[y, np.zeros(group.sum(), bool)], np.r_[w, np.full(group.sum(), 1 / max(1, group.sum()))]
+            y, w = np.r_[y, np.zeros(group.sum(), bool)], np.r_[w, np.full(group.sum(), pull / max(1, group.sum()))]
         fitted = LogisticRegression(C=1e4, max_iter=1000).fit(x, y, sample_weight=w * (len(w) / w.sum()))
         slope, near, shift = (float(v) for v in (*fitted.coef_[0], fitted.intercept_[0]))
         lines[place] = {"slope": round(slope, 5), "near": round(near, 5), "shift": round(shift, 5)}
@@ -222,21 +228,41 @@ def read(curve: dict[str, list[float]], score: Scores) -> Scores:
     return np.asarray(np.interp(score, curve["scores"], curve["probabilities"]), np.float64)
 
 
-def part_of_curve(score: Scores, truth: Flags, most_wrong: float = 0.05) -> float:
-    """Mean share of right hits over thresholds that serve up to ``most_wrong`` of the different pairs."""
-    steps = np.linspace(0.0, most_wrong, 21)[1:]
-    return float(np.mean([(score[truth] >= lowest(score, truth, step)).mean() for step in steps]))
+def part_of_curve(score: Scores, truth: Flags, least: float = -math.inf, most_wrong: float = 0.02) -> float:
+    """Mean share of right hits over thresholds that serve up to ``most_wrong`` of the different pairs, none of them
+    under ``least``."""
+    steps = np.linspace(0.0, most_wrong, 9)[1:]
+    return float(np.mean([(score[truth] >= max(least, lowest(score, truth, step))).mean() for step in steps]))
 
 
-def share_of_second(table: Table, chosen: Flags) -> float:
-    """How much the second stage counts beside the first: the best of ``SHARES`` on the chosen families."""
+def summed(table: Table, passed: Flags, share: float, pull: float) -> tuple[dict[str, Any], Scores]:
+    """Both stages' scales and the lines of each place, and every pair's log odds."""
+    assert table.second is not None
+    numbers: dict[str, Any] = {"first": scale_of(table.first[passed]), "second": scale_of(table.second[passed])}
+    numbers["second"]["deviation"] /= share
+    score = scaled(table.first, numbers["first"]) + scaled(table.second, numbers["second"])
+    lines = lines_of(table, score, passed, numbers, pull)
+    numbers["places"] = lines
+    return numbers, placed(score, table.where, table.cosine, lines)
+
+
+def weights_of(table: Table, chosen: Flags) -> tuple[float, float]:
+    """What the second stage counts beside the first (``SHARES``), and what neighbours do in the lines (``PULLS``): what
+    finds most of the chosen families' equivalents with at most ``NEIGHBOURS`` of the neighbours served. (0, 0) where
+    there is no second stage."""
     if table.second is None:
-        return 0.0
-    here = chosen & table.family
-    a = scaled(table.first, scale_of(table.first[here]))
-    b = scaled(table.second, scale_of(table.second[here]))
-    score = {w: np.where(table.vetoed, -99.0, a + w * b) for w in SHARES}
-    return max(SHARES, key=lambda w: part_of_curve(score[w][here], table.truth[here]))
+        return 0.0, 0.0
+    here, passed = chosen & table.family, chosen & ~table.vetoed
+    best = (part_of_curve(np.where(table.vetoed, -99.0, table.first)[here], table.truth[here]), 0.0, 0.0)
+    for share, pull in itertools.product(SHARES, PULLS if table.neighbours is not None else PULLS[:1]):
+        numbers, score = summed(table, passed, share, pull)
+        least = -math.inf
+        if table.neighbours is not None:
+            beside = table.neighbours.score(numbers)
+            least = lowest(beside, np.zeros(len(beside), bool), NEIGHBOURS)
+        found = part_of_curve(np.where(table.vetoed, -99.0, score)[here], table.truth[here], least)
+        best = max(best, (found, share, pull))
+    return best[1:]
 
 
 def calibrate(table: Table, chosen: Flags) -> tuple[dict[str, Any], Scores]:
@@ -244,17 +270,12 @@ def calibrate(table: Table, chosen: Flags) -> tuple[dict[str, Any], Scores]:
     passed = chosen & ~table.vetoed
     weight = table.weights(passed)
     first = scale_of(table.first[passed])
-    a = scaled(table.first, first)
-    numbers: dict[str, Any] = {"first": first, "alone": curve_of(a, table.truth, weight)}
-    score = a
-    share = share_of_second(table, chosen)
-    if table.second is not None and share > 0:
-        second = scale_of(table.second[passed])
-        second["deviation"] /= share
-        score = a + scaled(table.second, second)
-        numbers["second"] = second
-        numbers["places"] = lines_of(table, score, passed, numbers)
-        score = placed(score, table.where, table.cosine, numbers["places"])
+    score = scaled(table.first, first)
+    numbers: dict[str, Any] = {"first": first, "alone": curve_of(score, table.truth, weight)}
+    share, pull = weights_of(table, chosen)
+    if share > 0:
+        found, score = summed(table, passed, share, pull)
+        numbers |= found
         truth, all_of = table.truth, score
         if table.neighbours is not None:
             beside = table.neighbours.score(numbers)
@@ -430,11 +451,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     verify: dict[str, float] = {}
     for lang in ("en", "zh"):
         table = _table([p for p in pairs if p.lang == lang], first, second, cosine, given.held)
-        if table.second is not None and share_of_second(table, np.ones(len(table.truth), bool)) == 0:
-            table = _table([p for p in pairs if p.lang == lang], first, None, cosine, given.held)
         everything = np.ones(len(table.truth), bool)
         if given.neighbours is not None and table.second is not None:
             table.neighbours = Neighbours(given.neighbours, lang)
+        share, pull = weights_of(table, everything)
+        if share == 0:
+            table = _table([p for p in pairs if p.lang == lang], first, None, cosine, given.held)
         numbers, confidence = calibrate(table, everything)
         languages[lang] = numbers
         tables[lang] = (table, confidence)
@@ -444,7 +466,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 "equivalent": round(float(table.vetoed[table.truth & table.family].mean()), 4),
                 "different": round(float(table.vetoed[~table.truth & table.family].mean()), 4),
             },
-            "share_of_second": share_of_second(table, everything),
+            "share_of_second": share,
+            "pull_of_neighbours": pull,
             "auc": area_under_curve(confidence[table.family & table.truth], confidence[table.family & ~table.truth]),
             "families, other half of the domains": {
                 f"{100 * wrong:g} %": describe(crossed(table, wrong), table.family, table.truth)

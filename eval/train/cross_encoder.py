@@ -93,7 +93,7 @@ def build(base: Path, layers: int) -> CrossModel:
     model = CrossModel(shape, weights["embeddings.word_embeddings.weight"].float())
     own = model.state_dict()
     loaded = model.load_state_dict({k: v.float() for k, v in weights.items() if k in own}, strict=False)
-    unexpected = [k for k in loaded.missing_keys if not k.startswith(("marker_embeddings.", "head."))]
+    unexpected = [k for k in loaded.missing_keys if not k.startswith(_FRESH)]
     if unexpected:
         raise ValueError(f"{base}: no weights for {unexpected}")
     return model

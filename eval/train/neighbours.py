@@ -5,14 +5,17 @@ usage: python -m eval.train.neighbours --trees DIR --out FILE.npz
 The labelled pairs are look-alikes and equivalents. Most of what a look-up meets is neither: the nearest turns of other
 families, most of them far away. The few pairs that far apart in the data are equivalents in quite other words, so from
 the pairs alone a model learns to trust distance. Here turns of domains that no part of the decision has seen meet the
-nearest of other families, and all of them are different. ``DIR`` holds trees fitted without that fold
+nearest of other families, and what else was asked in their own conversation, as if it were asked again where they
+stand; all of them are different. ``DIR`` holds trees fitted without that fold
 (``eval.bench.held_out``).
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +24,7 @@ from eval.bench.held_out import HELD_OUT
 from eval.data import Pair, load_families
 from eval.train.calibrate import floors
 from fingerprint.conversation import Turn
+from fingerprint.embedding.base import TextEmbedder
 from fingerprint.embedding.router import load_router
 from fingerprint.facts import objections
 from store.confidence import load
@@ -66,6 +70,24 @@ def candidates(lang: str) -> Iterator[tuple[Turn, Candidate]]:
                     same = not turn.history and not other.history
                     other = Turn(turn.system, other.history, other.message)  # else they never meet
                     yield turn, Candidate("", other, float(similarity[i]), 1.0, same_place=same)
+    yield from _follow_ups(pools[1][0], embedder, chance)
+
+
+def _follow_ups(
+    turns: Sequence[tuple[Turn, str]], embedder: TextEmbedder, chance: np.random.Generator
+) -> Iterator[tuple[Turn, Candidate]]:
+    """Messages on the way with what the same conversation goes on to ask, as if it had been asked in their place."""
+    for number in chance.permutation(len(turns)):
+        turn, _ = turns[number]
+        said = (*turn.history, turn.message)
+        asked = [place for place, m in enumerate(said) if m.role == "user" and len(m.text) < LONGEST]
+        found = embedder.encode([said[place].text for place in asked])
+        vectors = {place: e.vector for place, e in zip(asked, found, strict=True) if e is not None}
+        for here, later in itertools.combinations(vectors, 2):
+            if here and said[here].text != said[later].text:  # a first message has no history
+                before = Turn(turn.system, said[:here], said[here])
+                similarity = float(vectors[here] @ vectors[later])
+                yield before, Candidate("", replace(before, message=said[later]), similarity, 1.0, same_place=True)
 
 
 def rows(confidence: LearnedConfidence, lang: str) -> Iterator[tuple[str, str, float, float, float]]:

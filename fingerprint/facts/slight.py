@@ -49,6 +49,10 @@ _ALIKE: Final = frozenset(
 _FEW: Final = (("a", "few"), ("a", "little"))
 _ENDING: Final = re.compile("(?<=[a-z]{2})(?:es|ed|ing|s|d|e)$")
 _DO: Final = frozenset(["do", "does", "did"])
+_PREFIXES: Final = frozenset(
+    ["re", "un", "dis", "mis", "over", "under", "pre", "non", "in", "im", "de", "out", "sub", "anti"]
+)
+_ASIDE: Final = frozenset(["do", "mean", "look", "cost", "stand", "say", "feel", "have", "has", "had"])
 _PASSIVE: Final = frozenset(["is", "are", "was", "were", "be", "been", "being", "by"])
 _JOINING: Final = re.compile("[和与跟及或同的]|还是|什么|怎么|为何|[哪谁几]")
 _ASKED: Final = re.compile("什么|怎么|哪|几|多少|为何|如何")  # 什么是篮球 asks what 篮球是什么 asks
@@ -74,6 +78,7 @@ _LENDS: Final = re.compile(
 _SUFFERS: Final = re.compile(
     "被(?![子褥套罩单])[^，。？?！!被]{0,6}?([\u3400-\u9fff]{2})(?=了|过|吗|怎|[，。？?！!]|$)"
 )
+_SERVES: Final = re.compile("([\u3400-\u9fff]{1,4})(?:怎么|怎样|如何|能不能|可以)给[我咱他她]")
 _FINE: Final = Relation("slight", "compatible", "No small word or ending makes another question of the same words.")
 
 
@@ -95,6 +100,9 @@ def _other_side(one: str, other: str) -> str:
     both = _LENDS_OR_BORROWS.search(one) and _LENDS_OR_BORROWS.search(other)
     if both and _LENDS.search(one) and not _LENDS.search(other):
         return "One gives what the other gets."
+    serving = _SERVES.search(one)
+    if serving and f"给{serving[1]}" in other:
+        return f"{serving[1]} does in one what is done for {serving[1]} in the other."
     suffered = _SUFFERS.search(one)
     if suffered and "被" not in other and suffered[1] in other:
         return "One suffers what the other does."
@@ -118,7 +126,9 @@ def _words(mine: str, theirs: str) -> str:
         if at is not None and longer[at] in _SMALL and not _optional(longer, at):
             return f"Only one message says {longer[at]}."
     at = _exchanged_word(low[0], low[1])
-    if at is not None and (_other_name(bare[0], bare[1], at) or _other_small(low[0], low[1], at)):
+    if at is not None and (
+        _other_name(bare[0], bare[1], at) or _other_small(low[0], low[1], at) or _prefixed(low[0][at], low[1][at])
+    ):
         return f"{bare[0][at]} is not {bare[1][at]}."
     shared = frozenset.intersection(*(frozenset(w.removesuffix("'s") for w in words) for words in low)) - _PASSIVE
     if {low[0][0], low[1][0]} in ({"whose", "who"}, {"whose", "who's"}) and len(shared) > 1:
@@ -190,11 +200,25 @@ def _other_small(a: Sequence[str], b: Sequence[str], at: int) -> bool:
     return pair <= _SMALL | {"like"} and pair not in _ALIKE and not _optional(a, at)
 
 
+def _prefixed(one: str, other: str) -> bool:
+    """Whether one word is the other with a prefix: discovered, rediscovered; cook, undercook."""
+    short, long = sorted((one, other), key=len)
+    return len(short) > 3 and long.endswith(short) and long.removesuffix(short) in _PREFIXES
+
+
 def _parts_exchanged(asked: Sequence[str], other: Sequence[str]) -> bool:
     """Whether ``asked`` asks after the object, and ``other``, of the same words, after the subject: "What does winter
     follow?", "What follows winter?"; "What is Spain north of?", "What is north of Spain?"."""
     if asked[0] != other[0] or asked[0] not in ("who", "what", "which"):
         return False
+    if (
+        len(asked) > 3  # who taught Aristotle, who did Aristotle teach: whatever the verbs' forms
+        and asked[1] in _DO
+        and asked[2:-1] == other[2:]
+        and other[1] not in _PASSIVE | _DO | _ASIDE
+        and asked[-1] not in _ASIDE | _SMALL
+    ):
+        return True
     helped = not _DO.isdisjoint(asked) and _DO.isdisjoint(other)
     stranded = asked[-1] in _SMALL and other[-1] not in _SMALL
     if not helped and not stranded:
@@ -233,6 +257,8 @@ def _chinese(mine: str, theirs: str) -> str:
         ):
             return "One asks what, the other whether."
     longer, shorter = sorted((a, b), key=len, reverse=True)
+    if longer == f"{shorter}来的":
+        return "One asks where something comes from."
     if len(longer) == len(shorter) + 1:
         at = _inserted(longer, shorter)
         if at is not None and longer[at] == "的" and _INSTITUTION.match(longer, at + 1):
