@@ -20,7 +20,8 @@ second stage, only the pairs of the folds it held out count (``--held``); everyt
    ``NEIGHBOURS`` of what a full cache offers is served. The language that needs the higher threshold has its curve
    lowered instead, so that one number serves both.
    It is never below ``--at-least``: what real chats would be offered (``eval.train.offered``) is not in the families.
-5. ``verify``: the 95th percentile of the different pairs.
+5. ``verify``: the 95th percentile of the different pairs, of the language where it is lowest; under ``answer`` the
+   other's curve is lowered to meet it.
 6. ``nearest``: by place, how near two messages must be; it costs ``LOST`` of what reaches ``verify``, and nothing of
    what is served. Most of what a full cache offers then needs no comparison.
 7. ``most``: what the second stage is credited with before it is asked, so that of the pairs that reach ``verify`` a
@@ -35,7 +36,7 @@ import argparse
 import itertools
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, get_args
 
@@ -282,10 +283,18 @@ def calibrate(table: Table, chosen: Flags) -> tuple[dict[str, Any], Scores]:
             all_of, truth = np.r_[score, beside], np.r_[truth, np.zeros(len(beside), bool)]
             weight = np.r_[weight, np.full(len(beside), 1 / len(beside))]
         numbers["together"] = curve_of(all_of, truth, weight)
-    curve = numbers.get("together", numbers["alone"])
-    confidence = read(curve, score)
+    return numbers, confidence_of(table, numbers)
+
+
+def confidence_of(table: Table, numbers: dict[str, Any]) -> Scores:
+    """Every pair's confidence; 0 where vetoed."""
+    score = scaled(table.first, numbers["first"])
+    if "together" in numbers:
+        assert table.second is not None
+        score = placed(score + scaled(table.second, numbers["second"]), table.where, table.cosine, numbers["places"])
+    confidence = read(numbers.get("together", numbers["alone"]), score)
     confidence[table.vetoed] = 0.0
-    return numbers, confidence
+    return confidence
 
 
 def rates(confidence: Scores, truth: Flags, limit: float) -> tuple[int, int, int, int]:
@@ -336,11 +345,27 @@ def lowered(numbers: dict[str, Any], limit: float, answer: float) -> None:
 
     One threshold then means the same share of wrong hits in every language. Only ever towards less confidence.
     """
-    shift = math.log(answer / (1 - answer)) - math.log(limit / (1 - limit))
+    _bent(numbers, lambda odds: odds + _log_odds(answer) - _log_odds(limit))
+
+
+def steepened(numbers: dict[str, Any], answer: float, here: float, there: float) -> None:
+    """Lower what lies under ``answer`` in a language, so that ``here`` comes to lie at ``there``: ``verify`` then means
+    the same in every language, too."""
+    top = _log_odds(answer)
+    slope = (top - _log_odds(there)) / (top - _log_odds(here))
+    _bent(numbers, lambda odds: np.where(odds < top, top - slope * (top - odds), odds))
+
+
+def _log_odds(p: float) -> float:
+    return math.log(p / (1 - p))
+
+
+def _bent(numbers: dict[str, Any], bend: Callable[[Scores], Scores]) -> None:
+    """Change the curves of a language on the scale of log odds."""
     for name in ("alone", "together"):
         if name in numbers:
             p = np.array(numbers[name]["probabilities"])
-            odds = p / (1 - p) * math.exp(shift)
+            odds = np.exp(bend(np.log(p / (1 - p))))
             numbers[name]["probabilities"] = [round(float(x), 5) for x in odds / (1 + odds)]
 
 
@@ -475,13 +500,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
             },
         }
     answer = math.ceil(10_000 * max(given.at_least, min(limits.values()))) / 10_000
-    for lang, (table, confidence) in tables.items():
+    for lang, (table, _) in tables.items():
         if limits[lang] > answer:
             lowered(languages[lang], limits[lang], answer)
-            odds = confidence / np.maximum(1 - confidence, 1e-9)
-            odds *= answer / (1 - answer) * (1 - limits[lang]) / limits[lang]
-            confidence = odds / (1 + odds)
+        confidence = confidence_of(table, languages[lang])
         verify[lang] = float(np.quantile(confidence[~table.truth & table.family], 0.95))
+    lowest_kv = math.ceil(10_000 * min(answer, *verify.values())) / 10_000
+    for lang, (table, _) in tables.items():
+        if verify[lang] > lowest_kv:
+            steepened(languages[lang], answer, verify[lang], lowest_kv)
+        confidence = confidence_of(table, languages[lang])
+        tables[lang] = (table, confidence)
         served = confidence >= answer
         if table.neighbours is not None:
             beside = read(languages[lang]["together"], table.neighbours.score(languages[lang]))
@@ -497,7 +526,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
             for place, line in languages[lang]["places"].items():
                 moved[table.where == place] *= line["slope"]
             languages[lang]["margin"] = round(MARGIN * float(moved.std()), 4)
-    lowest_kv = round(min(max(verify.values()), answer), 4)
     for lang, (table, confidence) in tables.items():
         languages[lang]["nearest"] = nearest(table, confidence, lowest_kv, answer)
         if "second" in languages[lang]:
