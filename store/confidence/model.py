@@ -28,7 +28,17 @@ from fingerprint.facts.extract import facts_of
 from store.confidence.trees import Forest
 from store.types import Candidate, Policy
 
-__all__ = ["ConfidenceError", "LearnedConfidence", "SecondStage", "Where", "load", "thresholds", "too_far", "where"]
+__all__ = [
+    "ConfidenceError",
+    "LearnedConfidence",
+    "SecondStage",
+    "Where",
+    "load",
+    "shipped_numbers",
+    "thresholds",
+    "too_far",
+    "where",
+]
 
 FOLDER = "store.confidence"
 
@@ -258,7 +268,7 @@ def load(trees: Path | None = None, *, warm: bool = True) -> LearnedConfidence:
     ``trees`` names another folder of ``trees_LANG.npz``: to measure on pairs the shipped ones have seen. Not ``warm``,
     the second stage takes no memory until it is asked.
     """
-    numbers = _numbers()
+    numbers = shipped_numbers()
     forests: dict[str, Forest] = {}
     for lang in ("en", "zh"):
         name = f"trees_{lang}.npz"
@@ -285,11 +295,12 @@ def load(trees: Path | None = None, *, warm: bool = True) -> LearnedConfidence:
 
 def thresholds() -> Policy:
     """``answer`` and ``verify`` of the shipped ``thresholds.json``."""
-    numbers = _numbers()
+    numbers = shipped_numbers()
     return Policy(answer=float(numbers["answer"]), verify=float(numbers["verify"]))
 
 
-def _numbers() -> dict[str, Any]:
+def shipped_numbers() -> dict[str, Any]:
+    """``thresholds.json`` as it is shipped. Raises `ConfidenceError` where it is damaged."""
     try:
         numbers: dict[str, Any] = json.loads(
             resources.files(FOLDER).joinpath("thresholds.json").read_text(encoding="utf-8")
