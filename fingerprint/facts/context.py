@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 from rapidfuzz import fuzz
 
@@ -32,6 +33,12 @@ def context_relations(a: Turn, b: Turn, one: Side, two: Side) -> list[Relation]:
         for relation in message_relations(comparison):
             if relation.kind == "conflict" and _relied_on(relation.name, pair, one, two):
                 return [Relation("context", "conflict", f"What was said before differs: {relation.sentence}")]
+    if replies := _answered_otherwise(one, two):
+        return [
+            Relation(
+                "context", "conflict", f"The same was asked before and answered {replies[0]!r} and {replies[1]!r}."
+            )
+        ]
     if one.last.elliptic and two.last.elliptic:
         if _other_offer(one, two):
             return [Relation("context", "conflict", "A short reply answers another offer.")]
@@ -47,6 +54,33 @@ def context_relations(a: Turn, b: Turn, one: Side, two: Side) -> list[Relation]:
         Relation(
             "context", "compatible", "What was said before differs in words only, or in what the turn does not rely on."
         )
+    ]
+
+
+def _answered_otherwise(a: Side, b: Side) -> tuple[str, str] | None:
+    """What both users replied to one question of the assistant's before the last one, where the replies are a few words
+    each and have none of them in common."""
+    theirs = {asked.folded: reply for asked, reply in _replies(b)}
+    for asked, mine in _replies(a):
+        other = theirs.get(asked.folded)
+        if other is None or mine.folded == other.folded:
+            continue
+        decided = (mine.affirms and other.affirms) or (mine.declines and other.declines)
+        if not decided and mine.content.isdisjoint(other.content):
+            return mine.folded, other.folded
+    return None
+
+
+def _replies(side: Side) -> list[tuple[Facts, Facts]]:
+    """The assistant's questions that were answered in a few words, and the answers."""
+    return [
+        (asked, reply)
+        for (role, asked), (speaker, reply) in pairwise(side.history)
+        if role == "assistant"
+        and speaker == "user"
+        and 0 < len(reply.content) <= _A_FEW
+        and any(sentence.asks for sentence in asked.sentences)
+        and not any(sentence.asks for sentence in reply.sentences)
     ]
 
 
@@ -116,6 +150,7 @@ def _alike(a: Facts, b: Facts) -> bool:
 
 # Facts of an exchange before the last one that later turns seldom rely on: another name, date or version in passing.
 _PASSING = frozenset({"entities", "dates", "versions", "options", "question", "quoted_text", "symbols", "format"})
+_A_FEW = 4  # content words of a reply that names what was asked for and hardly more
 _POINTING = 2  # content words at most of a message that says nothing without what it points at
 _LAST_EXCHANGE = 2  # how many messages before the last one make up the exchange it follows
 _AMOUNTS = frozenset({"how_much", "how_many"})

@@ -15,7 +15,7 @@ from functools import cache, lru_cache
 from importlib import resources
 from typing import Any, Final
 
-from fingerprint.conversation import Turn
+from fingerprint.conversation import Message, Turn
 from fingerprint.facts.extract import facts_of, is_slip
 from fingerprint.facts.relation import Relation
 
@@ -28,6 +28,7 @@ _COVERED = 0.6  # share of an instruction's content words that the other convers
 _TOUCHED = 0.34  # the same of a statement about the user, which may be worded freely
 _NEEDED: Final = {"instruction": _COVERED, "state": _TOUCHED, "change": _COVERED}
 _CALLED: Final = {"instruction": "an instruction", "state": "something about the user", "change": "a change"}
+_NUMBER = re.compile(r"\d+")
 _SENTENCE = re.compile(r"[^.!?。！？\n;；]+[.!?。！？;；]*")
 
 
@@ -52,16 +53,13 @@ def _tables() -> tuple[_Table, ...]:
 
 @lru_cache(maxsize=1024)
 def _laid_down(text: str) -> tuple[tuple[str, str], ...]:
-    """The sentences of a user's message that stand from then on, and of which kind each is."""
+    """The sentences of a user's message that stand from then on, with the kind; one may be of several."""
     found = []
     for sentence in _SENTENCE.findall(text[:8_000].lower().replace("’", "'"))[:_SENTENCES]:
         said = sentence.strip()
         if not said or said[-1] in "?？" or len(said) > _LONG:
             continue
-        for kind in _NEEDED:
-            if any(getattr(table, kind).search(said) for table in _tables()):
-                found.append((said, kind))
-                break
+        found += [(said, kind) for kind in _NEEDED if any(getattr(table, kind).search(said) for table in _tables())]
     return tuple(found)
 
 
@@ -88,7 +86,8 @@ def standing_relation(a: Turn, b: Turn) -> Relation:
                 if not content:  # "let x = 4": nothing but signs
                     held = int(kind != "instruction" or any(said in m.text.lower() for m in theirs.history))
                     content = frozenset([said])
-                if held < _NEEDED[kind] * len(content):
+                revised = kind == "change" and not _digits(said) <= _digits(" ".join(m.text for m in _said_by(theirs)))
+                if revised or held < _NEEDED[kind] * len(content):
                     return Relation(
                         "standing", "conflict", f"Only one conversation holds {_CALLED[kind]}: {said[:80]!r}."
                     )
@@ -104,6 +103,13 @@ def _asked(turn: Turn) -> int:
     return sum(1 for message in turn.history if message.role == "user")
 
 
+def _said_by(turn: Turn) -> list[Message]:
+    return [*(m for m in turn.history[-_MESSAGES:] if m.role != "assistant"), turn.message]
+
+
 def _everything_said(turn: Turn) -> frozenset[str]:
-    messages = [m for m in turn.history[-_MESSAGES:] if m.role != "assistant"]
-    return frozenset().union(*(facts_of(m.text).content for m in (*messages, turn.message)))
+    return frozenset().union(*(facts_of(m.text).content for m in _said_by(turn)))
+
+
+def _digits(text: str) -> frozenset[str]:
+    return frozenset(_NUMBER.findall(text[:8_000]))

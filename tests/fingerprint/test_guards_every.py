@@ -146,6 +146,20 @@ EVERY: list[tuple[str, str, Texts, Texts, Texts]] = [
         ("请介绍一下杭州。", "杭州是浙江省会。", "那里有多少人口？"),
     ),
     (
+        "context",
+        "en",
+        ("I need a train ticket.", "Window or aisle?", "window", "Which class?", "second class please"),
+        ("I need a train ticket.", "Window or aisle?", "aisle", "Which class?", "second class please"),
+        ("I need a train ticket.", "Window or aisle?", "the window", "Which class?", "second class please"),
+    ),
+    (
+        "context",
+        "zh",
+        ("我要订房。", "住酒店还是民宿？", "民宿", "几个人？", "两个人"),
+        ("我要订房。", "住酒店还是民宿？", "酒店", "几个人？", "两个人"),
+        ("我要订房。", "住酒店还是民宿？", "住民宿", "几个人？", "两个人"),
+    ),
+    (
         "standing",
         "en",
         ("Answer in French from now on.", "D'accord.", "What is a lathe used for?"),

@@ -107,6 +107,15 @@ def test_small_talk_on_the_way_changes_nothing(language: str, said: str) -> None
     assert standing_relation(plain, longer).kind == "compatible"
 
 
+def test_a_number_put_right_is_a_change_however_alike_the_rest_is() -> None:
+    before, answer, question = "我是5月2号入职的，试用期多久？", "三个月。", "哪天转正？"
+    plain, changed = (
+        _turn(before, answer, question),
+        _turn(before, answer, "记错了，我是5月12号入职的。", "好的。", question),
+    )
+    assert "standing" in objections(plain, changed, same_place=False)
+
+
 def test_a_change_that_both_conversations_hold_forbids_nothing() -> None:
     before, answer, question = _ASKED["en"]
     told = _turn("Is there a train to Bradford before noon?", "Yes, at 9:40.", question)
