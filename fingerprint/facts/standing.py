@@ -23,6 +23,7 @@ __all__ = ["standing_relation"]
 
 _MESSAGES = 40  # how far back a conversation is read
 _SENTENCES = 60  # of one message
+_READ = 8_000  # characters of one message
 _LONG = 400  # characters; a longer sentence is a given text, not something laid down
 _COVERED = 0.6  # share of an instruction's content words that the other conversation must hold
 _TOUCHED = 0.34  # the same of a statement about the user, which may be worded freely
@@ -55,7 +56,7 @@ def _tables() -> tuple[_Table, ...]:
 def _laid_down(text: str) -> tuple[tuple[str, str], ...]:
     """The sentences of a user's message that stand from then on, with the kind; one may be of several."""
     found = []
-    for sentence in _SENTENCE.findall(text[:8_000].lower().replace("’", "'"))[:_SENTENCES]:
+    for sentence in _SENTENCE.findall(text[:_READ].lower().replace("’", "'"))[:_SENTENCES]:
         said = sentence.strip()
         if not said or said[-1] in "?？" or len(said) > _LONG:
             continue
@@ -86,7 +87,7 @@ def standing_relation(a: Turn, b: Turn) -> Relation:
                 if not content:  # "let x = 4": nothing but signs
                     held = int(kind != "instruction" or any(said in m.text.lower() for m in theirs.history))
                     content = frozenset([said])
-                revised = kind == "change" and not _digits(said) <= _digits(" ".join(m.text for m in _said_by(theirs)))
+                revised = kind == "change" and not _numbers(said) <= _numbers(*(m.text for m in _said_by(theirs)))
                 if revised or held < _NEEDED[kind] * len(content):
                     return Relation(
                         "standing", "conflict", f"Only one conversation holds {_CALLED[kind]}: {said[:80]!r}."
@@ -111,5 +112,5 @@ def _everything_said(turn: Turn) -> frozenset[str]:
     return frozenset().union(*(facts_of(m.text).content for m in _said_by(turn)))
 
 
-def _digits(text: str) -> frozenset[str]:
-    return frozenset(_NUMBER.findall(text[:8_000]))
+def _numbers(*texts: str) -> frozenset[str]:
+    return frozenset(number for text in texts for number in _NUMBER.findall(text[:_READ]))
