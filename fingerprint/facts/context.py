@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -40,6 +41,10 @@ def context_relations(a: Turn, b: Turn, one: Side, two: Side) -> list[Relation]:
             )
         ]
     if one.last.elliptic and two.last.elliptic:
+        if _hangs_in_the_air(one, two) or _hangs_in_the_air(two, one):
+            return [
+                Relation("context", "conflict", "The turn leans on what was said before in one conversation alone.")
+            ]
         if _other_offer(one, two):
             return [Relation("context", "conflict", "A short reply answers another offer.")]
         if not _same_ground(one, two):
@@ -55,6 +60,21 @@ def context_relations(a: Turn, b: Turn, one: Side, two: Side) -> list[Relation]:
             "context", "compatible", "What was said before differs in words only, or in what the turn does not rely on."
         )
     ]
+
+
+def _hangs_in_the_air(bare: Side, other: Side) -> bool:
+    """Whether a turn that cannot stand alone has nothing before it to lean on, while the other has: "How much does it
+    cost?", asked at once."""
+    told, asked = (any(role == "user" and facts.content for role, facts in side.history) for side in (other, bare))
+    return told and not asked and _leans(bare.last) and _leans(other.last)
+
+
+def _leans(last: Facts) -> bool:
+    """Whether a message names nothing to speak of, or points at something."""
+    if last.content <= _NAMELESS:
+        return True
+    said = _EXPLETIVE.sub(" ", last.folded)
+    return len(last.content) <= _BARE and bool(_FOLLOWS.search(said) or lexicon(last.language).anaphora.search(said))
 
 
 def _answered_otherwise(a: Side, b: Side) -> tuple[str, str] | None:
@@ -151,6 +171,14 @@ def _alike(a: Facts, b: Facts) -> bool:
 # Facts of an exchange before the last one that later turns seldom rely on: another name, date or version in passing.
 _PASSING = frozenset({"entities", "dates", "versions", "options", "question", "quoted_text", "symbols", "format"})
 _A_FEW = 4  # content words of a reply that names what was asked for and hardly more
+_BARE = 3  # the same of a message that points at something and says what about it
+_FOLLOWS = re.compile("^(?:and|but|or|also|what about|how about|what if|what else)\\b|^(?:那|还有|另外)")
+_EXPLETIVE = re.compile(r"\bit (?:\w+ )?(?:to|for|that|if|when)\b")  # is it legal to ...
+# What is asked of whatever was spoken of: how much it costs, where to start, what comes next.
+_NAMELESS = frozenset(
+    ["cost", "begin", "start", "next", "long", "tak", "work", "happen", "mean", "help", "need", "wait", "pric", "tim",
+     "els", "mor", "exampl", "first", "now", "much", "many", "费用", "开始", "时间", "我下", "步该", "下一步", "需要"]
+)  # fmt: skip
 _POINTING = 2  # content words at most of a message that says nothing without what it points at
 _LAST_EXCHANGE = 2  # how many messages before the last one make up the exchange it follows
 _AMOUNTS = frozenset({"how_much", "how_many"})

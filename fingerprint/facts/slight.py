@@ -79,6 +79,23 @@ _SUFFERS: Final = re.compile(
     "被(?![子褥套罩单])[^，。？?！!被]{0,6}?([\u3400-\u9fff]{2})(?=了|过|吗|怎|[，。？?！!]|$)"
 )
 _SERVES: Final = re.compile("([\u3400-\u9fff]{1,4})(?:怎么|怎样|如何|能不能|可以)给[我咱他她]")
+_CAUSES: Final = re.compile(
+    r"\b(?:get|gets|getting|have|make|makes|ask|convince|persuade|force|let)\s+(?:\w+['’]?\w*\s+){1,3}?(?:to\s+)?(?=\w)"
+    r"|\bfor (?:my|our|a|an|the|his|her|their) \w+ to\b",
+    re.I,
+)
+_HELPERS: Final = frozenset(
+    ["get", "gets", "getting", "have", "make", "makes", "ask", "let", "to", "for", "my", "our", "me", "i", "a", "an",
+     "the", "s", "his", "her", "their", "us", "we"]
+)  # fmt: skip
+_TWO_DEEDS: Final = re.compile("(?<=[么样何能以我想要])([\u3400-\u9fff]{2})([\u3400-\u9fff]{2})(?=过?的)")
+_ASIDE_ZH: Final = re.compile("[让叫我给跟向帮对了]")
+_WORDS_OF_TWO: Final = 4
+_STAGE: Final = re.compile(r"\b(?:done|finish(?:ed|ing)?|about to|planning to|used to|stopped|quit|no longer)\b", re.I)
+_STAGES: Final = frozenset(
+    ["done", "finish", "finished", "finishing", "about", "to", "planning", "used", "stopped", "quit", "no", "longer",
+     "i", "i'm", "i've", "am", "have", "just", "my", "with", "been", "being", "start", "starting", "taking", "on"]
+)  # fmt: skip
 _FINE: Final = Relation("slight", "compatible", "No small word or ending makes another question of the same words.")
 
 
@@ -111,7 +128,11 @@ def _other_side(one: str, other: str) -> str:
 
 def _words(mine: str, theirs: str) -> str:
     a, b = WORD.findall(mine), WORD.findall(theirs)
-    if not a or not b or max(len(a), len(b)) > _MOST or abs(len(a) - len(b)) > 2:
+    if not a or not b or max(len(a), len(b)) > _MOST:
+        return ""
+    if found := _other_part(mine, theirs, [[w.casefold() for w in words] for words in (a, b)]):
+        return found
+    if abs(len(a) - len(b)) > 2:
         return ""
     bare = [[w for w in words if w.casefold() not in DETERMINERS] for words in (a, b)]
     low = [[w.casefold() for w in words] for words in bare]
@@ -141,6 +162,18 @@ def _words(mine: str, theirs: str) -> str:
     first, second = ([w for w in words if w != "by"] for words in low)
     apart = _acting(first, second)
     return f"{apart[0]} is not {apart[1]}." if apart else ""
+
+
+def _other_part(mine: str, theirs: str, low: Sequence[Sequence[str]]) -> str:
+    """Whether only one message has somebody else do it ("get my landlord to return my deposit"), or is past it ("I'm
+    done taking it")."""
+    split = [{part for w in words for part in re.split("['’]", w)} for words in low]
+    caused = [_CAUSES.search(text) for text in (mine, theirs)]
+    if bool(caused[0]) != bool(caused[1]) and split[0] - _HELPERS == split[1] - _HELPERS:
+        return "Somebody else does it in one message alone."
+    if bool(_STAGE.search(mine)) != bool(_STAGE.search(theirs)) and {*low[0]} - _STAGES == {*low[1]} - _STAGES:
+        return "It is over, or has not begun, in one message alone."
+    return ""
 
 
 def _inserted(longer: Sequence[str], shorter: Sequence[str]) -> int | None:
@@ -256,6 +289,8 @@ def _chinese(mine: str, theirs: str) -> str:
             and theirs.rstrip("？?。 ").endswith("吗") != mine.rstrip("？?。 ").endswith("吗")
         ):
             return "One asks what, the other whether."
+    if found := _chinese_part(a, b) or _chinese_part(b, a):
+        return found
     longer, shorter = sorted((a, b), key=len, reverse=True)
     if longer == f"{shorter}来的":
         return "One asks where something comes from."
@@ -263,6 +298,26 @@ def _chinese(mine: str, theirs: str) -> str:
         at = _inserted(longer, shorter)
         if at is not None and longer[at] == "的" and _INSTITUTION.match(longer, at + 1):
             return f"{shorter} names what {longer} describes."
+    return ""
+
+
+def _chinese_part(a: str, b: str) -> str:
+    """Who does it in ``a`` and has it done in ``b``, or what is to be done here and has been done there:
+    让房东退我押金, 退房东押金; 喜欢我的人, 我喜欢的人; 恢复删除的照片, 删除恢复的照片; 感冒好了, 感冒了."""
+    for found in _TWO_DEEDS.finditer(a):
+        if b == f"{a[: found.start()]}{found[2]}{found[1]}{a[found.end() :]}":
+            return f"{found[1]} and {found[2]} have changed places."
+    at = a.find("我的")
+    if at > 0 and any(b == f"{a[: at - n]}我{a[at - n : at]}的{a[at + 2 :]}" for n in range(1, min(at, 4) + 1)):
+        return "Who does it and to whom have changed places."
+    if "好了" in a and b in (a.replace("好了", "了", 1), a.replace("好了", "", 1)):
+        return "It is over in one message alone."
+    rest = [_ASIDE_ZH.sub("", text) for text in (a, b)]
+    if sorted(rest[0]) == sorted(rest[1]):
+        if ("让" in a or "叫" in a) and "让" not in b and "叫" not in b:
+            return "Somebody else does it in one message alone."
+        if "我" in a and "我" not in b and rest[0] != rest[1] and len(a) > _WORDS_OF_TWO:
+            return "In one message I do it, in the other it happens."
     return ""
 
 

@@ -83,11 +83,13 @@ def standing_relation(a: Turn, b: Turn) -> Relation:
                 if words is None:
                     words = _everything_said(theirs)
                 content = facts_of(said).content
+                if kind == "state":  # "I take warfarin" is not told by "Can I take aspirin?"
+                    content = content - facts_of(mine.message.text).content or content
                 held = sum(1 for word in content if word in words or any(is_slip(word, w, names=False) for w in words))
                 if not content:  # "let x = 4": nothing but signs
                     held = int(kind != "instruction" or any(said in m.text.lower() for m in theirs.history))
                     content = frozenset([said])
-                revised = kind == "change" and not _numbers(said) <= _numbers(*(m.text for m in _said_by(theirs)))
+                revised = kind != "instruction" and not _numbers(said) <= _numbers(*(m.text for m in _said_by(theirs)))
                 if revised or held < _NEEDED[kind] * len(content):
                     return Relation(
                         "standing", "conflict", f"Only one conversation holds {_CALLED[kind]}: {said[:80]!r}."

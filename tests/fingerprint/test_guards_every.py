@@ -160,6 +160,27 @@ EVERY: list[tuple[str, str, Texts, Texts, Texts]] = [
         ("我要订房。", "住酒店还是民宿？", "住民宿", "几个人？", "两个人"),
     ),
     (
+        "context",
+        "en",
+        ("How do I get a passport?", "Go to the town hall.", "How much does it cost?"),
+        ("How much does it cost?",),
+        ("How can I get a passport?", "Go to the town hall.", "How much does it cost?"),
+    ),
+    (
+        "context",
+        "zh",
+        ("怎么去掉红酒渍？", "用盐。", "那咖啡呢？"),
+        ("那咖啡呢？",),
+        ("红酒渍怎么去掉？", "用盐。", "那咖啡呢？"),
+    ),
+    (
+        "context",
+        "en",
+        ("Where is my parcel?", "In Lyon.", "Why?"),
+        ("Why?",),
+        ("Where's my parcel?", "In Lyon.", "Why?"),
+    ),
+    (
         "standing",
         "en",
         ("Answer in French from now on.", "D'accord.", "What is a lathe used for?"),
@@ -174,6 +195,12 @@ EVERY: list[tuple[str, str, Texts, Texts, Texts]] = [
         ("请从现在起都用法语回答。", "D'accord.", "车床是做什么用的"),
     ),
 ]
+
+
+def test_a_question_that_says_everything_itself_may_come_first_or_later() -> None:
+    for question in ("How do I boil eggs?", "How do I reset my password?", "怎么煮鸡蛋？"):
+        for before in (("Hello!", "Hi, how can I help?"), ("Do you ship to Norway?", "Yes.")):
+            assert kinds((question,), (*before, question))["context"][0] != "conflict"
 
 
 def kinds(one: Texts, other: Texts) -> dict[str, tuple[str, str]]:
