@@ -66,7 +66,8 @@ def _hangs_in_the_air(bare: Side, other: Side) -> bool:
     """Whether a turn that cannot stand alone has nothing before it to lean on, while the other has: "How much does it
     cost?", asked at once."""
     told, asked = (any(role == "user" and facts.content for role, facts in side.history) for side in (other, bare))
-    return told and not asked and _leans(bare.last) and _leans(other.last)
+    more = bare.last.content - other.last.content - _NAMELESS  # "what about disadvantages", "... of a 529 plan"
+    return told and not asked and not more and _leans(bare.last) and _leans(other.last)
 
 
 def _leans(last: Facts) -> bool:
