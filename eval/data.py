@@ -104,7 +104,11 @@ def turn_of(messages: Sequence[dict[str, Any]]) -> Turn:
 
 
 def pair_of(row: dict[str, Any], *, domain: str, family: str | None = None) -> Pair:
-    """One row of the pair format (DESIGN §10). Raises ``KeyError`` where a required field is missing."""
+    """One row of the pair format (DESIGN §10). Raises ``KeyError`` where a required field is missing, ``ValueError``
+    where a conversation is none."""
+    for side in ("a", "b"):
+        if not isinstance(row[side], dict):
+            raise ValueError(f'{side} must be {{"messages": [...]}}')
     return Pair(
         id=row["id"],
         lang=row["lang"],

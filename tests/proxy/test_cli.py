@@ -277,6 +277,8 @@ def test_pairs_are_measured_and_a_file_of_another_kind_is_refused(home: Path, tm
     assert json.loads(out.read_text())["files"]["pairs"]["n_equivalent"] == 1
     file.write_text("{}\n")
     assert "not in the pair format" in one_line(antiphon(home, "eval", "pairs", str(file)), 2)
+    file.write_text(json.dumps(pair | {"a": said("Why?")["messages"]}) + "\n")
+    assert 'a must be {"messages": [...]}' in one_line(antiphon(home, "eval", "pairs", str(file)), 2)
 
 
 # -------------------------------------------------------------------------------------------------------- doctor
