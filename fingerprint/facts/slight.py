@@ -167,10 +167,10 @@ def _words(mine: str, theirs: str) -> str:
 def _other_part(mine: str, theirs: str, low: Sequence[Sequence[str]]) -> str:
     """Whether only one message has somebody else do it ("get my landlord to return my deposit"), or is past it ("I'm
     done taking it")."""
-    split = [{part for w in words for part in re.split("['’]", w)} for words in low]
-    caused = [_CAUSES.search(text) for text in (mine, theirs)]
-    if bool(caused[0]) != bool(caused[1]) and split[0] - _HELPERS == split[1] - _HELPERS:
-        return "Somebody else does it in one message alone."
+    if bool(_CAUSES.search(mine)) != bool(_CAUSES.search(theirs)):
+        one, other = ({part for w in words for part in re.split("['’]", w)} - _HELPERS for words in low)
+        if one == other:
+            return "Somebody else does it in one message alone."
     if bool(_STAGE.search(mine)) != bool(_STAGE.search(theirs)) and {*low[0]} - _STAGES == {*low[1]} - _STAGES:
         return "It is over, or has not begun, in one message alone."
     return ""

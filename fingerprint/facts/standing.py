@@ -68,6 +68,7 @@ def standing_relation(a: Turn, b: Turn) -> Relation:
     """Whether something stands in one conversation that was not said in the other; symmetric."""
     for mine, theirs in ((a, b), (b, a)):
         words: frozenset[str] | None = None
+        numbers: frozenset[str] = frozenset()
         longer = _asked(mine) > _asked(theirs)
         answered = False
         for message in mine.history[-_MESSAGES:]:
@@ -82,6 +83,7 @@ def standing_relation(a: Turn, b: Turn) -> Relation:
                     continue
                 if words is None:
                     words = _everything_said(theirs)
+                    numbers = _numbers(*(m.text for m in _said_by(theirs)))
                 content = facts_of(said).content
                 if kind == "state":  # "I take warfarin" is not told by "Can I take aspirin?"
                     content = content - facts_of(mine.message.text).content or content
@@ -89,7 +91,7 @@ def standing_relation(a: Turn, b: Turn) -> Relation:
                 if not content:  # "let x = 4": nothing but signs
                     held = int(kind != "instruction" or any(said in m.text.lower() for m in theirs.history))
                     content = frozenset([said])
-                revised = kind != "instruction" and not _numbers(said) <= _numbers(*(m.text for m in _said_by(theirs)))
+                revised = kind != "instruction" and not _numbers(said) <= numbers
                 if revised or held < _NEEDED[kind] * len(content):
                     return Relation(
                         "standing", "conflict", f"Only one conversation holds {_CALLED[kind]}: {said[:80]!r}."

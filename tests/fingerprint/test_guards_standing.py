@@ -36,6 +36,16 @@ def test_an_instruction_given_in_one_conversation_alone_forbids_sharing(laid_dow
         ("I'm on a Chromebook.", "How do I take a screenshot on my laptop?"),
         ("Our budget is 400.", "Which camera is best?"),
         ("我对花生过敏。", "我可以吃这种饼干吗？"),
+        ("I take warfarin.", "Can I take aspirin?"),
+        ("I have kidney disease.", "Can I take ibuprofen?"),
+        ("I'm breastfeeding.", "Can I drink coffee?"),
+        ("I'm 80.", "Which sport suits me?"),
+        ("I had surgery yesterday.", "Can I drive?"),
+        ("My son is 4.", "Can he take aspirin?"),
+        ("我是孕妇", "能吃螃蟹吗"),
+        ("我有胃溃疡", "能吃阿司匹林吗"),
+        ("我老公有高血压", "他可以喝酒吗"),
+        ("家里只有鸡蛋", "晚饭做什么好"),
     ],
 )
 def test_the_users_circumstances_forbid_sharing_where_the_question_may_turn_on_them(said: str, question: str) -> None:
@@ -114,25 +124,6 @@ def test_a_number_put_right_is_a_change_however_alike_the_rest_is() -> None:
         _turn(before, answer, "记错了，我是5月12号入职的。", "好的。", question),
     )
     assert "standing" in objections(plain, changed, same_place=False)
-
-
-@pytest.mark.parametrize(
-    ("told", "question"),
-    [
-        ("I take warfarin.", "Can I take aspirin?"),
-        ("I have kidney disease.", "Can I take ibuprofen?"),
-        ("I'm breastfeeding.", "Can I drink coffee?"),
-        ("I'm 80.", "Which sport suits me?"),
-        ("I had surgery yesterday.", "Can I drive?"),
-        ("My son is 4.", "Can he take aspirin?"),
-        ("我是孕妇", "能吃螃蟹吗"),
-        ("我有胃溃疡", "能吃阿司匹林吗"),
-        ("我老公有高血压", "他可以喝酒吗"),
-        ("家里只有鸡蛋", "晚饭做什么好"),
-    ],
-)
-def test_what_is_told_of_somebody_counts_however_little_the_question_says(told: str, question: str) -> None:
-    assert "standing" in objections(_turn(question), _turn(told, "OK.", question), same_place=False)
 
 
 def test_a_change_that_both_conversations_hold_forbids_nothing() -> None:
