@@ -103,19 +103,23 @@ def turn_of(messages: Sequence[dict[str, Any]]) -> Turn:
     return Turn(system=tuple(parts[:lead]), history=tuple(parts[lead:-1]), message=parts[-1])
 
 
+def _messages(row: dict[str, Any], side: str) -> Sequence[dict[str, Any]]:
+    if not isinstance(row[side], dict):
+        raise ValueError(f'{side} must be {{"messages": [...]}}')
+    messages: Sequence[dict[str, Any]] = row[side]["messages"]
+    return messages
+
+
 def pair_of(row: dict[str, Any], *, domain: str, family: str | None = None) -> Pair:
     """One row of the pair format (DESIGN §10). Raises ``KeyError`` where a required field is missing, ``ValueError``
     where a conversation is none."""
-    for side in ("a", "b"):
-        if not isinstance(row[side], dict):
-            raise ValueError(f'{side} must be {{"messages": [...]}}')
     return Pair(
         id=row["id"],
         lang=row["lang"],
         category=row["category"],
         subtype=row.get("subtype", row["category"]),
-        a=turn_of(row["a"]["messages"]),
-        b=turn_of(row["b"]["messages"]),
+        a=turn_of(_messages(row, "a")),
+        b=turn_of(_messages(row, "b")),
         equivalent=bool(row["equivalent"]),
         source=row.get("source", domain),
         domain=domain,
